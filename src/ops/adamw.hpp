@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/context.hpp"
+
+namespace sluice::ops {
+
+/// One AdamW update of n elements, in place, one pass (28 B an element of traffic in f32):
+///   g' = g * grad_scale;  p -= lr * weight_decay * p;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2;
+///   p -= (lr / (1 - b1^t)) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+/// Source  Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2, in PyTorch's order of operations.
+/// An element's result doesn't depend on where it stands in the array or on threads (n is a multiple of 256 in training, any
+/// n is right).
+struct AdamwArgs {
+  std::int64_t n;
+  float* param;
+  const float* grad;
+  float* moment1;
+  float* moment2;
+  double learning_rate;
+  double beta1, beta2, eps, weight_decay;
+  std::int64_t count;   // t, from 1
+  float grad_scale = 1;  // clip factor
+};
+void adamw(const Context& ctx, const AdamwArgs& args);
+
+}  // namespace sluice::ops

@@ -1,0 +1,28 @@
+#pragma once
+// Causal self-attention that never stores T x T.
+// Source: Dao et al. 2022, "FlashAttention", algorithms 1 and 4 (online softmax; backward recomputes P from the logsumexp).
+
+#include <cstdint>
+
+#include "ops/context.hpp"
+#include "ops/dropout.hpp"
+
+namespace sluice::ops {
+
+/// Shapes  qkv: [rows * tokens, 3 * heads * head_dim], q then k then v, heads side by side, as one linear layer writes it;
+///         out: [rows * tokens, heads * head_dim]; lse (logsumexp of scaled scores): [rows, heads, tokens]. All f32.
+/// scale   1 / sqrt(head_dim). Causal: token t sees 0..t.
+/// dropout On the probabilities after the softmax: keep-mask of (sample, head h, query q, key k): word k % 4 of
+///         philox({k / 4, q, sample low 32 bits, h << 16 | sample bits 32-47}, site.key), as in dropout.hpp.
+struct AttentionShape {
+  std::int64_t rows, tokens, heads, head_dim;
+};
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site, const RowPositions& positions,
+                       float* out, float* lse, void* workspace);
+/// dqkv [rows * tokens, 3 * heads * head_dim] is overwritten; must not alias qkv. Bits depend on the shape only, not on threads.
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse, const float* dout,
+                        const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace);
+/// Bytes that either call needs, for these threads; at most a few tiles per thread and one f32 per token and head.
+std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
+
+}  // namespace sluice::ops
