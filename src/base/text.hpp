@@ -9,9 +9,9 @@ namespace sluice {
 
 /// Concatenates its arguments as `operator<<` prints them.
 template <typename... Parts>
-std::string cat (const Parts&... parts) {
+std::string cat(const Parts&... parts) {
   std::ostringstream out;
-  (out << ... << parts);
+  ((out << parts), ...);
   return out.str();
 }
 

@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 std::string three_digits(double value) {
-  const int decimals = value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  const int decimals = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;  // as it will stand after rounding
   std::array<char, 64> buffer{};
   std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
   return buffer.data();
@@ -27,6 +27,7 @@ std::int64_t parse_bytes(std::string_view text) {
   const std::string owned(text);
   char* end = nullptr;
   if (owned.empty() || (std::isdigit(static_cast<unsigned char>(owned[0])) == 0 && owned[0] != '.')) throw refuse();
+  if (owned.find_first_of("xX") != std::string::npos) throw refuse();  // strtod would read hexadecimal
   const double number = std::strtod(owned.c_str(), &end);
   std::string unit;
   for (const char* p = end; *p != '\0'; ++p) {
@@ -67,9 +68,9 @@ std::string format_bytes(std::int64_t bytes) {
 
 std::string format_seconds(double seconds) {
   if (seconds < 0) return "-" + format_seconds(-seconds);
-  if (seconds < 1e-3) return three_digits(seconds * 1e6) + " us";
-  if (seconds < 1) return three_digits(seconds * 1e3) + " ms";
-  if (seconds < 60) return three_digits(seconds) + " s";
+  if (seconds < 0.9995e-3) return three_digits(seconds * 1e6) + " us";
+  if (seconds < 0.9995) return three_digits(seconds * 1e3) + " ms";
+  if (seconds < 59.95) return three_digits(seconds) + " s";
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   std::array<char, 64> buffer{};
   if (whole < 3600) {

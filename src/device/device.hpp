@@ -55,6 +55,8 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string name() const = 0;  // "AMD EPYC 9354", "NVIDIA H200"
+  /// True where Stream::record completes the event before it returns, so that whoever issues work knows when it is done.
+  virtual bool completes_inline() const = 0;
   virtual std::unique_ptr<Stream> make_stream(const std::string& name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 };

@@ -1,6 +1,7 @@
 #pragma once
 // Who holds how many bytes of which tier: budgets, and reservations charged against them.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,7 +44,7 @@ class Ledger {
     std::int64_t bytes_peak;
   };
   /// `capacity[tier]` in bytes; 0 means the tier isn't there.
-  explicit Ledger(const std::int64_t (&capacity)[spec::kTierCount]);
+  explicit Ledger(const std::array<std::int64_t, spec::kTierCount>& capacity);
   /// Throws OutOfMemory naming tier, tag, wanted and available.
   Reservation reserve(spec::Tier tier, const std::string& tag, std::int64_t bytes);
   std::optional<Reservation> try_reserve(spec::Tier tier, const std::string& tag, std::int64_t bytes);
@@ -54,7 +55,7 @@ class Ledger {
  private:
   friend class Reservation;
   void give_back(spec::Tier tier, const std::string& tag, std::int64_t bytes) noexcept;
-  std::int64_t capacity_[spec::kTierCount];
+  std::array<std::int64_t, spec::kTierCount> capacity_;
   std::vector<Line> lines_;
 };
 

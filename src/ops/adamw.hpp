@@ -19,7 +19,7 @@ struct AdamwArgs {
   float* moment2;
   double learning_rate;
   double beta1, beta2, eps, weight_decay;
-  std::int64_t count;   // t, from 1
+  std::int64_t count;    // t, from 1
   float grad_scale = 1;  // clip factor
 };
 void adamw(const Context& ctx, const AdamwArgs& args);

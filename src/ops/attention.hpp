@@ -17,11 +17,11 @@ namespace sluice::ops {
 struct AttentionShape {
   std::int64_t rows, tokens, heads, head_dim;
 };
-void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site, const RowPositions& positions,
-                       float* out, float* lse, void* workspace);
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
+                       const RowPositions& positions, float* out, float* lse, void* workspace);
 /// dqkv [rows * tokens, 3 * heads * head_dim] is overwritten; must not alias qkv. Bits depend on the shape only, not on threads.
-void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse, const float* dout,
-                        const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace);
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
+                        const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace);
 /// Bytes that either call needs, for these threads; at most a few tiles per thread and one f32 per token and head.
 std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
 

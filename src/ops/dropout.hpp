@@ -27,9 +27,10 @@ struct RowPositions {
 /// Keep-mask of element c of the token at (sample, position): word c % 4 of philox({c / 4, position, sample low 32 bits,
 /// sample bits 32-47}, key), kept iff uniform_from(word) >= rate; a kept value is multiplied by 1 / (1 - rate).
 /// y[b,t,c] = (residual ? residual[b,t,c] : 0) + dropout(x[b,t,c]); all [rows * tokens, C] f32. y may alias x or residual.
-void dropout_add(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x, const float* residual,
-                 float* y);
+void dropout_add(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x,
+                 const float* residual, float* y);
 /// dx[b,t,c] = mask(b,t,c) * dy[b,t,c] / (1 - rate). dx may alias dy.
-void dropout_backward(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy, float* dx);
+void dropout_backward(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy,
+                      float* dx);
 
 }  // namespace sluice::ops

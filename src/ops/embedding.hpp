@@ -13,7 +13,7 @@ void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t
 /// then dy rows are added in row order (b, then t) for the token table; for positions the sum over b in order.
 /// Bits independent of threads.
 void embedding_backward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                        const float* dy, std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table, bool accumulate_tokens,
-                        float* dpositions_table, bool accumulate_positions);
+                        const float* dy, std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table,
+                        bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
 
 }  // namespace sluice::ops

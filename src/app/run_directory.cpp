@@ -1,0 +1,340 @@
+#include "app/run_directory.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+
+#include "base/check.hpp"
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "spec/json_text.hpp"
+
+namespace sluice::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kHashedBytes = 64 * 1024;  // at either end of a data file: cheap on any file system, and edits show there
+
+/// A file descriptor that closes itself; close() where its result counts.
+class File {
+ public:
+  File(const std::string& path, int flags, const char* operation) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) throw IoError(operation, path, errno);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  void write(const std::string& text) {
+    std::size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t wrote = ::write(fd_, text.data() + done, text.size() - done);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) throw IoError("writing", path_, wrote < 0 ? errno : 0, static_cast<std::int64_t>(done));
+      done += static_cast<std::size_t>(wrote);
+    }
+  }
+  void sync() {
+    if (::fsync(fd_) != 0) throw IoError("fsync", path_, errno);
+  }
+  void close() {
+    const int fd = std::exchange(fd_, -1);
+    if (::close(fd) != 0) throw IoError("closing", path_, errno);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    if (std::filesystem::exists(path)) throw IoError("opening", path, errno);
+    return std::nullopt;
+  }
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) throw IoError("reading", path, errno);
+  return text;
+}
+
+std::string dumped(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json parsed(const std::string& text, const std::string& source) {
+  const std::string problem = spec::json_problem(text);
+  if (!problem.empty()) throw FormatError(source, problem);
+  return Json::parse(text);
+}
+
+/// Runs `read`; a missing or mistyped key becomes a FormatError.
+template <typename Read>
+auto reading(const std::string& source, Read&& read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    const std::string what = error.what();
+    const std::size_t bracket = what.find("] ");
+    throw FormatError(source, bracket == std::string::npos ? what : what.substr(bracket + 2));
+  }
+}
+
+/// Field 22 of /proc/PID/stat: the start time in clock ticks. 0 where there is no such process.
+std::int64_t start_ticks_of(std::int64_t pid) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::size_t name_end = text.rfind(')');  // the name may hold spaces and brackets
+  if (name_end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return field.empty() ? 0 : std::strtoll(field.c_str(), nullptr, 10);
+}
+
+RunState run_state_from(const std::string& name, const std::string& source) {
+  for (const RunState state : {RunState::kRunning, RunState::kFinished, RunState::kStopped, RunState::kFailed}) {
+    if (name_of(state) == name) return state;
+  }
+  throw FormatError(source, cat("state is \"", name, "\", expected running, finished, stopped or failed"));
+}
+
+template <typename T>
+std::string text_of(const T& value) {
+  return Json(value).dump();
+}
+
+}  // namespace
+
+void write_file_atomically(const std::string& path, const std::string& text) {
+  const std::filesystem::path target(path);
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  const std::string temporary = cat(path, ".tmp-", ::getpid());
+  try {
+    File file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "creating");
+    file.write(text);
+    file.sync();
+    file.close();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw IoError("renaming", temporary, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  File(folder, O_RDONLY | O_DIRECTORY, "opening").sync();
+}
+
+std::string name_of(RunState state) {
+  constexpr std::array<const char*, 4> kNames{"running", "finished", "stopped", "failed"};
+  return kNames.at(static_cast<std::size_t>(state));
+}
+
+Process this_process() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) throw EnvironmentError("gethostname failed: this machine has no name; set one");
+  return {host.data(), ::getpid(), start_ticks_of(::getpid())};
+}
+
+std::string to_json(const Status& status) {
+  Json json;
+  json["state"] = name_of(status.state);
+  json["step"] = status.step;
+  json["last_checkpoint"] = status.last_checkpoint.empty() ? Json(nullptr) : Json(status.last_checkpoint);
+  json["exit_code"] = status.exit_code ? Json(*status.exit_code) : Json(nullptr);
+  json["reason"] = status.reason;
+  json["retriable"] = status.retriable;
+  json["attempt"] = status.attempt;
+  json["owner"] = {{"host", status.owner.host}, {"pid", status.owner.pid}, {"start_ticks", status.owner.start_ticks}};
+  return dumped(json);
+}
+
+Status status_from_json(const std::string& text, const std::string& source) {
+  const Json json = parsed(text, source);
+  return reading(source, [&] {
+    Status status;
+    status.state = run_state_from(json.at("state").get<std::string>(), source);
+    status.step = json.at("step").get<std::int64_t>();
+    if (!json.at("last_checkpoint").is_null()) status.last_checkpoint = json.at("last_checkpoint").get<std::string>();
+    if (!json.at("exit_code").is_null()) status.exit_code = json.at("exit_code").get<int>();
+    status.reason = json.at("reason").get<std::string>();
+    status.retriable = json.at("retriable").get<bool>();
+    status.attempt = json.at("attempt").get<std::int64_t>();
+    const Json& owner = json.at("owner");
+    status.owner = {owner.at("host").get<std::string>(), owner.at("pid").get<std::int64_t>(), owner.at("start_ticks").get<std::int64_t>()};
+    return status;
+  });
+}
+
+OwnerState owner_state(const Status& status, const Process& self) {
+  if (status.state != RunState::kRunning) return OwnerState::kNone;
+  if (status.owner.host != self.host) return OwnerState::kElsewhere;
+  const bool exists = ::kill(static_cast<pid_t>(status.owner.pid), 0) == 0 || errno == EPERM;
+  if (status.owner.pid <= 0 || !exists) return OwnerState::kGone;
+  const std::int64_t ticks = start_ticks_of(status.owner.pid);
+  if (status.owner.start_ticks != 0 && ticks != 0 && ticks != status.owner.start_ticks) return OwnerState::kGone;
+  return OwnerState::kAlive;
+}
+
+DataFile describe_data_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) throw IoError("opening", path, std::filesystem::exists(path) ? errno : ENOENT);
+  file.seekg(0, std::ios::end);
+  DataFile data;
+  data.path = path;
+  data.bytes = static_cast<std::int64_t>(file.tellg());
+  Hash hash;
+  for (const std::int64_t begin : {std::int64_t{0}, std::max<std::int64_t>(0, data.bytes - kHashedBytes)}) {
+    std::string part(static_cast<std::size_t>(std::min(kHashedBytes, data.bytes - begin)), '\0');
+    file.seekg(begin);
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    if (file.gcount() != static_cast<std::streamsize>(part.size())) throw IoError("reading", path, 0, begin);
+    hash.add(part);
+  }
+  data.hash = hash.hex();
+  return data;
+}
+
+Fingerprint fingerprint_of(const Configuration& configuration, const spec::ModelSpec& model, const std::vector<DataFile>& train,
+                           const std::vector<DataFile>& valid) {
+  Fingerprint print;
+  const Json model_json = Json::parse(spec::to_json(model));
+  for (const auto& [key, value] : model_json.items()) print.push_back({cat("model.", key), value.dump(), true});
+  print.push_back({"init", configuration.init == Init::kWeights ? "weights" : "scratch", true});
+  const auto add_files = [&](const char* key, const std::vector<DataFile>& files, bool fixed) {
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      print.push_back({cat(key, "[", i, "]"), cat(files[i].bytes, " bytes, hash ", files[i].hash), fixed});
+    }
+  };
+  add_files("data.train", train, true);
+  print.push_back({"data.order", configuration.order == DataOrder::kSequential ? "sequential" : "shuffled", true});
+  const spec::TrainingSpec& training = configuration.training;
+  print.push_back({"sequence_length", text_of(training.batch.sequence_length), true});
+  print.push_back({"train_batch_size", text_of(training.batch.global_batch), true});
+  print.push_back({"seed", text_of(training.seed), true});
+  const Json training_json = Json::parse(spec::to_json(training));
+  for (const auto& [key, value] : training_json.at("optimizer").items()) print.push_back({cat("optimizer.", key), value.dump(), true});
+  for (const auto& [key, value] : training_json.at("schedule").items()) print.push_back({cat("schedule.", key), value.dump(), false});
+  if (configuration.steps) print.push_back({"steps", text_of(*configuration.steps), false});
+  if (configuration.epochs) print.push_back({"epochs", text_of(*configuration.epochs), false});
+  add_files("data.valid", valid, false);
+  return print;
+}
+
+std::vector<std::string> differences(const Fingerprint& there, const Fingerprint& asked, bool fixed) {
+  const auto value_in = [](const Fingerprint& print, const std::string& key) -> const FingerprintEntry* {
+    const auto found = std::find_if(print.begin(), print.end(), [&](const FingerprintEntry& entry) { return entry.key == key; });
+    return found == print.end() ? nullptr : &*found;
+  };
+  std::vector<std::string> lines;
+  for (const FingerprintEntry& entry : asked) {
+    if (entry.is_fixed != fixed) continue;
+    const FingerprintEntry* old = value_in(there, entry.key);
+    if (old == nullptr) {
+      lines.push_back(cat(entry.key, ": nothing there, ", entry.value, " asked"));
+    } else if (old->value != entry.value) {
+      lines.push_back(cat(entry.key, ": ", old->value, " there, ", entry.value, " asked"));
+    }
+  }
+  for (const FingerprintEntry& entry : there) {
+    if (entry.is_fixed == fixed && value_in(asked, entry.key) == nullptr) {
+      lines.push_back(cat(entry.key, ": ", entry.value, " there, nothing asked"));
+    }
+  }
+  return lines;
+}
+
+std::string to_json(const RunRecord& record) {
+  Json json;
+  json["configuration"] = Json::parse(record.configuration);
+  json["model"] = Json::parse(record.model);
+  json["fingerprint"] = Json::array();
+  for (const FingerprintEntry& entry : record.fingerprint) {
+    json["fingerprint"].push_back({{"key", entry.key}, {"value", entry.value}, {"fixed", entry.is_fixed}});
+  }
+  json["versions"] = record.versions;
+  json["hosts"] = record.hosts;
+  json["started"] = record.started;
+  return dumped(json);
+}
+
+RunRecord run_record_from_json(const std::string& text, const std::string& source) {
+  const Json json = parsed(text, source);
+  return reading(source, [&] {
+    RunRecord record;
+    record.configuration = json.at("configuration").dump(2);
+    record.model = json.at("model").dump(2);
+    for (const Json& entry : json.at("fingerprint")) {
+      record.fingerprint.push_back(
+          {entry.at("key").get<std::string>(), entry.at("value").get<std::string>(), entry.at("fixed").get<bool>()});
+    }
+    record.versions = json.at("versions").get<std::map<std::string, std::string>>();
+    record.hosts = json.at("hosts").get<std::vector<std::string>>();
+    record.started = json.at("started").get<double>();
+    return record;
+  });
+}
+
+std::string RunDirectory::log_file(int rank) const {
+  std::string digits = cat(rank);
+  if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
+  return cat(path_, "/log/rank-", digits, ".log");
+}
+
+void RunDirectory::create() const {
+  for (const std::string& folder : {path_ + "/log", checkpoints()}) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      throw EnvironmentError(cat(folder, ": can't be made: ", error.message(), "; give a folder that can be written as --output"));
+    }
+  }
+}
+
+bool RunDirectory::has_run() const {
+  return std::filesystem::exists(run_file()) || std::filesystem::exists(status_file());
+}
+
+std::optional<Status> RunDirectory::read_status() const {
+  const std::optional<std::string> text = read_text(status_file());
+  if (!text) return std::nullopt;
+  return status_from_json(*text, status_file());
+}
+
+void RunDirectory::write_status(const Status& status) const {
+  write_file_atomically(status_file(), to_json(status));
+}
+
+std::optional<RunRecord> RunDirectory::read_run() const {
+  const std::optional<std::string> text = read_text(run_file());
+  if (!text) return std::nullopt;
+  return run_record_from_json(*text, run_file());
+}
+
+void RunDirectory::write_run(const RunRecord& record) const {
+  write_file_atomically(run_file(), to_json(record));
+}
+
+std::vector<std::string> RunDirectory::check_same_run(const Fingerprint& asked) const {
+  const std::optional<RunRecord> record = read_run();
+  if (!record) return {};
+  const std::vector<std::string> fixed = differences(record->fingerprint, asked, true);
+  if (!fixed.empty()) {
+    std::string text;
+    for (const std::string& line : fixed) text += (text.empty() ? "" : "; ") + line;
+    throw RequestError(cat(path_, " holds another run: ", text, "; give the same values or another --output"));
+  }
+  return differences(record->fingerprint, asked, false);
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,129 @@
+#pragma once
+// The folder of one run (design section 7): what is in it, whose it is, and whether a request may continue it.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/configuration.hpp"
+
+namespace sluice::app {
+
+/// Replaces `path` with `text` in one step: temporary file beside it, fsync, rename, fsync of the folder. Waits for the disk.
+/// Throws IoError; the old file then still stands.
+void write_file_atomically(const std::string& path, const std::string& text);
+
+// ---- status.json
+
+enum class RunState : std::uint8_t { kRunning, kFinished, kStopped, kFailed };
+std::string name_of(RunState state);  // "running", "finished", "stopped", "failed"
+
+/// A process that can be recognised later: the start time tells it from another one that got its number.
+struct Process {
+  std::string host;
+  std::int64_t pid = 0;
+  std::int64_t start_ticks = 0;  // clock ticks since boot, of /proc/PID/stat; 0: unknown
+  friend bool operator==(const Process&, const Process&) = default;
+};
+Process this_process();
+
+struct Status {
+  RunState state = RunState::kRunning;
+  std::int64_t step = 0;         // last one completed
+  std::string last_checkpoint;   // "step-00000050"; empty: none
+  std::optional<int> exit_code;  // not while running
+  std::string reason;            // one line, for people
+  bool retriable = false;        // the same command may continue it
+  std::int64_t attempt = 1;      // starts of this run, from 1
+  Process owner;                 // rank 0
+  friend bool operator==(const Status&, const Status&) = default;
+};
+std::string to_json(const Status& status);
+/// Throws FormatError naming `source`.
+Status status_from_json(const std::string& text, const std::string& source);
+
+enum class OwnerState : std::uint8_t {
+  kNone,       // not running
+  kAlive,      // running here
+  kGone,       // says running, but the process of this host is not there any more: resumable
+  kElsewhere,  // says running on another host, where this process can't look
+};
+/// Whether the process that `status` names still runs, as far as the process `self` can see.
+OwnerState owner_state(const Status& status, const Process& self);
+
+// ---- run.json
+
+/// A data file as it was when the run began.
+struct DataFile {
+  std::string path;
+  std::int64_t bytes = 0;
+  std::string hash;  // of its first and last 64 KiB
+};
+/// Throws IoError where the file can't be read.
+DataFile describe_data_file(const std::string& path);
+
+/// One value that says which run this is.
+struct FingerprintEntry {
+  std::string key;       // "model.hidden", "data.train[0]", as people know it
+  std::string value;     // for comparison and for people
+  bool is_fixed = true;  // may not change under one run directory; others are only announced
+  friend bool operator==(const FingerprintEntry&, const FingerprintEntry&) = default;
+};
+using Fingerprint = std::vector<FingerprintEntry>;
+
+/// Fixed: the model, the training files' contents and order, sequence length, global batch, seed, optimizer and where the weights
+/// began. Free to change: length and schedule, validation data. Not in it: micro-batch, ranks, budgets, device, intervals. Paths
+/// don't count, contents do.
+Fingerprint fingerprint_of(const Configuration& configuration, const spec::ModelSpec& model, const std::vector<DataFile>& train,
+                           const std::vector<DataFile>& valid);
+
+/// Lines "model.hidden: 768 there, 384 asked" of the entries that differ and are fixed (or not).
+std::vector<std::string> differences(const Fingerprint& there, const Fingerprint& asked, bool fixed);
+
+struct RunRecord {
+  std::string configuration;  // JSON, as to_json(Configuration)
+  std::string model;          // JSON, as spec::to_json(ModelSpec)
+  Fingerprint fingerprint;
+  std::map<std::string, std::string> versions;  // "sluice" -> "0.1.0", libraries
+  std::vector<std::string> hosts;               // per rank
+  double started = 0;                           // wall-clock seconds of the first attempt
+};
+std::string to_json(const RunRecord& record);
+RunRecord run_record_from_json(const std::string& text, const std::string& source);
+
+// ---- the folder
+
+class RunDirectory {
+ public:
+  /// Names only; touches nothing.
+  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string run_file() const { return path_ + "/run.json"; }
+  std::string status_file() const { return path_ + "/status.json"; }
+  std::string plan_file() const { return path_ + "/plan.json"; }
+  std::string profile_file() const { return path_ + "/profile.json"; }
+  std::string trace_file() const { return path_ + "/trace.json"; }
+  std::string metrics_file() const { return path_ + "/metrics.jsonl"; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string log_file(int rank) const;  // log/rank-00003.log
+
+  /// Makes the folder with log/ and checkpoints/. Throws EnvironmentError.
+  void create() const;
+  /// Whether a run was ever begun here (run.json or status.json).
+  bool has_run() const;
+  std::optional<Status> read_status() const;
+  void write_status(const Status& status) const;
+  std::optional<RunRecord> read_run() const;
+  void write_run(const RunRecord& record) const;
+
+  /// Throws RequestError, key by key, if another run stands here. Returns lines about free keys that changed.
+  std::vector<std::string> check_same_run(const Fingerprint& asked) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace sluice::app

@@ -1,0 +1,19 @@
+#pragma once
+// DeepSpeed reads its files with a forgiving parser; this turns the parts of that which people use into plain JSON.
+
+#include <map>
+#include <string>
+
+namespace sluice::app {
+
+/// JSON without what the standard forbids, and where each key stood.
+struct TolerantJson {
+  std::string strict;                // the same text with comments and trailing commas blanked out: lines and columns keep their numbers
+  std::map<std::string, int> lines;  // "optimizer.params.lr" -> 1-based line of the key; list elements as "key[2].inner"
+};
+
+/// Understands comments from # or // to the end of the line and between /* and */, and a comma before a closing bracket.
+/// Throws RequestError "SOURCE:LINE: ..." when an object holds a key twice. Other mistakes are left for the JSON parser.
+TolerantJson read_tolerant_json(const std::string& text, const std::string& source);
+
+}  // namespace sluice::app

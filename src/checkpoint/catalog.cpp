@@ -1,0 +1,336 @@
+#include "checkpoint/catalog.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "checkpoint/file.hpp"
+#include "checkpoint/index.hpp"
+#include "checkpoint/shard.hpp"
+
+namespace sluice::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kTrashPrefix = ".trash.";
+
+std::string last_name(const std::string& path) {
+  const std::filesystem::path p(path);
+  return (p.has_filename() ? p : p.parent_path()).filename().string();
+}
+
+// The step in "step-00000050.tmp.x" or ".trash.step-00000050.x", or -1.
+std::int64_t step_of_leftover(const std::string& name) {
+  std::string rest = name;
+  if (rest.rfind(kTrashPrefix, 0) == 0) {
+    rest = rest.substr(std::string_view(kTrashPrefix).size());
+  } else if (rest.find(".tmp.") == std::string::npos) {
+    return -1;
+  }
+  return step_of_name(rest.substr(0, rest.find('.')));
+}
+
+std::string local_time(std::int64_t seconds) {
+  const auto when = static_cast<std::time_t>(seconds);
+  std::tm local{};
+  localtime_r(&when, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
+  return text.data();
+}
+
+Json document(const std::string& text) {
+  return text.empty() ? Json() : Json::parse(text);
+}
+
+// Elements of each plane over all shards.
+std::array<std::int64_t, kPlaneCount> plane_elements(const Manifest& manifest) {
+  std::array<std::int64_t, kPlaneCount> sums{};
+  for (const ShardInfo& shard : manifest.shards) {
+    for (const StoredPlane& plane : shard.planes) sums[static_cast<std::size_t>(plane.plane)] += plane.elements;
+  }
+  return sums;
+}
+
+void call(const Hook& hook, const char* point) {
+  if (hook) hook(point);
+}
+
+}  // namespace
+
+std::string_view name_of(State state) {
+  switch (state) {
+    case State::kWhole:
+      return "whole";
+    case State::kDamaged:
+      return "damaged";
+    case State::kIncomplete:
+      return "incomplete";
+    case State::kUnreadable:
+      return "unreadable";
+  }
+  return "unknown";
+}
+
+std::vector<Entry> list_checkpoints(const std::string& directory) {
+  std::vector<Entry> entries;
+  for (const std::string& name : names_in(directory)) {
+    Entry entry;
+    entry.path = directory + "/" + name;
+    entry.step = step_of_name(name);
+    if (entry.step >= 0) {
+      try {
+        const Manifest manifest = read_manifest(entry.path);
+        entry.bytes = manifest.bytes();
+        entry.ranks = static_cast<std::int64_t>(manifest.shards.size());
+        entry.created = manifest.created;
+        for (const ShardInfo& shard : manifest.shards) const ShardReader opened(entry.path, manifest, shard);
+      } catch (const FormatError& error) {
+        entry.state = State::kDamaged;
+        entry.reason = error.what();
+      } catch (const IoError& error) {
+        entry.state = State::kUnreadable;
+        entry.reason = error.what();
+      }
+      entries.push_back(std::move(entry));
+      continue;
+    }
+    entry.step = step_of_leftover(name);
+    if (entry.step < 0) continue;
+    entry.state = State::kIncomplete;
+    entry.reason =
+        name.rfind(kTrashPrefix, 0) == 0 ? "an old checkpoint whose removal was cut off" : "a save that was cut off or is going on";
+    entries.push_back(std::move(entry));
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
+  return entries;
+}
+
+Manifest read_manifest(const std::string& path) {
+  const std::string file = path + "/" + kManifestName;
+  std::string text;
+  try {
+    text = read_text(file);
+  } catch (const IoError& error) {
+    if (error.error_number == ENOENT || error.error_number == ENOTDIR)
+      throw FormatError(file, "is missing, so this is no committed checkpoint");
+    if (error.error_number == 0 || error.error_number == EIO) throw FormatError(file, cat("can't be read: ", error.what()));
+    throw;
+  }
+  Manifest manifest = manifest_from_json(text, file);
+  const std::int64_t step = step_of_name(last_name(path));
+  if (step >= 0 && step != manifest.progress.step) {
+    throw FormatError(file, cat("is of step ", manifest.progress.step, ", expected step ", step, " as its directory is named"));
+  }
+  return manifest;
+}
+
+Verification verify_checkpoint(const std::string& path, bool deep) {
+  Verification result;
+  result.path = path;
+  result.deep = deep;
+  const std::int64_t begin = now_ns();
+  try {
+    const Manifest manifest = read_manifest(path);
+    result.step = manifest.progress.step;
+    for (const ShardInfo& shard : manifest.shards) {
+      try {
+        ShardReader reader(path, manifest, shard);
+        if (deep) reader.check_all();
+        result.bytes_read += reader.bytes_read();
+      } catch (const FormatError& error) {
+        result.faults.emplace_back(error.what());
+      }
+    }
+    if (deep) {
+      const std::string fault = index_fault(path, manifest);
+      if (!fault.empty()) result.notes.push_back(fault + "; loading does not need it");
+    }
+    std::set<std::string> known = {kManifestName, kIndexName};
+    for (const ShardInfo& shard : manifest.shards) known.insert(shard.file);
+    for (const std::string& name : names_in(path)) {
+      if (known.count(name) == 0) result.notes.push_back(name + " does not belong to the checkpoint");
+    }
+  } catch (const FormatError& error) {
+    result.faults.emplace_back(error.what());
+  }
+  result.seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  return result;
+}
+
+Location locate_checkpoints(const std::string& path) {
+  if (!is_directory(path))
+    throw RequestError(cat(path, ": no such directory; give a run directory, its checkpoints directory or one checkpoint"));
+  const std::filesystem::path given = std::filesystem::path(path).lexically_normal();
+  const std::filesystem::path clean = given.has_filename() ? given : given.parent_path();
+  if (exists(path + "/" + kManifestName) || step_of_name(clean.filename().string()) >= 0) {
+    const std::string parent = clean.parent_path().string();
+    return {parent.empty() ? "." : parent, clean.string()};
+  }
+  if (is_directory(path + "/checkpoints")) return {(clean / "checkpoints").string(), std::nullopt};
+  return {clean.string(), std::nullopt};
+}
+
+void remove_checkpoint(const std::string& path, const Hook& hook) {
+  const std::filesystem::path p(path);
+  const std::string trash = (p.parent_path() / cat(kTrashPrefix, p.filename().string(), ".", ::getpid())).string();
+  call(hook, "before_delete");
+  rename_path(path, trash);
+  if (::unlink((trash + "/" + kManifestName).c_str()) != 0 && errno != ENOENT)
+    throw IoError("removing", trash + "/" + kManifestName, errno);
+  call(hook, "during_delete");
+  remove_tree(trash, kManifestName);
+  call(hook, "after_delete");
+}
+
+Removal sweep_leftovers(const std::string& directory) {
+  Removal result;
+  for (const std::string& name : names_in(directory)) {
+    if (step_of_name(name) >= 0 || step_of_leftover(name) < 0) continue;
+    const std::string path = directory + "/" + name;
+    try {
+      remove_tree(path, kManifestName);
+      result.removed.push_back(path);
+    } catch (const IoError& error) {
+      result.warnings.push_back(cat("could not remove what is left of a cut-off save: ", error.what()));
+    }
+  }
+  return result;
+}
+
+Removal retain_newest(const std::string& directory, int keep, std::int64_t kept_step, const Hook& hook) {
+  Removal result;
+  if (keep <= 0) return result;
+  std::vector<Entry> whole;
+  for (Entry& entry : list_checkpoints(directory)) {
+    if (entry.state == State::kWhole) whole.push_back(std::move(entry));
+  }
+  const std::size_t excess = whole.size() > static_cast<std::size_t>(keep) ? whole.size() - static_cast<std::size_t>(keep) : 0;
+  for (std::size_t i = 0; i < excess; ++i) {
+    if (whole[i].step == kept_step) continue;
+    try {
+      remove_checkpoint(whole[i].path, hook);
+      result.removed.push_back(whole[i].path);
+    } catch (const IoError& error) {
+      result.warnings.push_back(cat("could not remove the old checkpoint of step ", whole[i].step, ": ", error.what()));
+    }
+  }
+  return result;
+}
+
+std::string describe(const std::vector<Entry>& entries) {
+  std::ostringstream out;
+  if (entries.empty()) out << "no checkpoints\n";
+  for (const Entry& entry : entries) {
+    out << "step " << std::setw(8) << entry.step << "  " << std::left << std::setw(10) << name_of(entry.state) << std::right;
+    if (entry.ranks > 0)
+      out << "  " << std::setw(9) << format_bytes(entry.bytes) << "  " << entry.ranks << " shards  " << local_time(entry.created);
+    out << "  " << entry.path << "\n";
+    if (!entry.reason.empty()) out << "               " << entry.reason << "\n";
+  }
+  return out.str();
+}
+
+std::string describe(const Manifest& manifest) {
+  std::ostringstream out;
+  const Progress& progress = manifest.progress;
+  const auto sums = plane_elements(manifest);
+  out << "step " << progress.step << ", sample " << progress.samples << ", " << progress.adam_count << " updates, global batch "
+      << progress.global_batch << ", epoch " << progress.epoch << ", seed " << progress.seed << ", attempt " << progress.attempt << "\n";
+  out << manifest.params.size() << " parameters, " << format_count(sums[0]) << " numbers; moments of " << format_count(sums[1]) << "\n";
+  out << manifest.shards.size() << " shards, " << format_bytes(manifest.bytes()) << ", saved " << local_time(manifest.created) << " by "
+      << manifest.writer << ", format version " << manifest.version << "\n";
+  if (!manifest.documents.signature.empty()) out << "signature " << manifest.documents.signature << "\n";
+  return out.str();
+}
+
+std::string describe(const Verification& verification) {
+  std::ostringstream out;
+  out << verification.path << ": "
+      << (!verification.whole() ? "DAMAGED"
+          : verification.deep   ? "whole (every byte checked)"
+                                : "whole (manifest, sizes and structure checked; --deep checks every byte)");
+  if (verification.deep) {
+    out << ", " << format_bytes(verification.bytes_read) << " in " << format_seconds(verification.seconds);
+  }
+  out << "\n";
+  for (const std::string& fault : verification.faults) out << "  fault: " << fault << "\n";
+  for (const std::string& note : verification.notes) out << "  note: " << note << "\n";
+  return out.str();
+}
+
+std::string to_json(const std::vector<Entry>& entries) {
+  Json list = Json::array();
+  for (const Entry& entry : entries) {
+    list.push_back({{"step", entry.step},
+                    {"path", entry.path},
+                    {"state", name_of(entry.state)},
+                    {"reason", entry.reason},
+                    {"bytes", entry.bytes},
+                    {"ranks", entry.ranks},
+                    {"created", entry.created}});
+  }
+  return list.dump(2) + "\n";
+}
+
+std::string summary_json(const Manifest& manifest) {
+  const Progress& progress = manifest.progress;
+  const auto sums = plane_elements(manifest);
+  Json planes;
+  for (int i = 0; i < kPlaneCount; ++i) planes[std::string(kPlaneNames[i])] = sums[static_cast<std::size_t>(i)];
+  Json shards = Json::array();
+  for (const ShardInfo& shard : manifest.shards) shards.push_back({{"file", shard.file}, {"bytes", shard.bytes}});
+  Json params = Json::array();
+  for (const ParamInfo& param : manifest.params) {
+    params.push_back({{"name", param.name}, {"shape", param.shape}, {"dtype", sluice::name_of(param.dtype)}});
+  }
+  const Json value = {{"version", manifest.version},
+                      {"save_id", manifest.save_id},
+                      {"writer", manifest.writer},
+                      {"created", manifest.created},
+                      {"step", progress.step},
+                      {"samples", progress.samples},
+                      {"adam_count", progress.adam_count},
+                      {"global_batch", progress.global_batch},
+                      {"epoch", progress.epoch},
+                      {"samples_per_epoch", progress.samples_per_epoch},
+                      {"seed", progress.seed},
+                      {"attempt", progress.attempt},
+                      {"bytes", manifest.bytes()},
+                      {"elements", std::move(planes)},
+                      {"model", document(manifest.documents.model)},
+                      {"training", document(manifest.documents.training)},
+                      {"plan", document(manifest.documents.plan)},
+                      {"signature", document(manifest.documents.signature)},
+                      {"fingerprint", document(manifest.documents.fingerprint)},
+                      {"shards", std::move(shards)},
+                      {"parameters", std::move(params)}};
+  return value.dump(2) + "\n";
+}
+
+std::string to_json(const Verification& verification) {
+  const Json value = {{"path", verification.path},
+                      {"step", verification.step},
+                      {"whole", verification.whole()},
+                      {"deep", verification.deep},
+                      {"faults", verification.faults},
+                      {"notes", verification.notes},
+                      {"bytes_read", verification.bytes_read},
+                      {"seconds", verification.seconds}};
+  return value.dump(2) + "\n";
+}
+
+}  // namespace sluice::checkpoint

@@ -1,0 +1,31 @@
+#pragma once
+// transformers' names of GPT-2's tensors and ours.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/safetensors.hpp"
+#include "model/model.hpp"
+
+namespace sluice::formats {
+
+/// Our name of a tensor of a transformers checkpoint: without the "transformer." prefix, which GPT2LMHeadModel writes and
+/// GPT2Model doesn't. "lm_head.weight" is the same in both.
+std::string_view parameter_name(std::string_view tensor);
+
+/// Whether our name is one of the constants that older versions of transformers saved along (h.N.attn.bias, the causal mask,
+/// and h.N.attn.masked_bias), which are no parameters.
+bool is_saved_constant(std::string_view name);
+
+/// The name under which GPT2LMHeadModel looks for our parameter.
+std::string tensor_name(std::string_view parameter);
+
+/// For each parameter of the model its tensor in the files, with or without the prefix; constants and, with a tied head
+/// (no parameter "lm_head.weight"), "lm_head.weight" are passed over. With a tied head a checkpoint that kept "lm_head.weight"
+/// alone gives it for "wte.weight". Throws FormatError naming the tensor that is missing, has another shape or stands there
+/// under both names, or that belongs to no parameter. The pointers live as long as `files`.
+std::vector<const TensorInfo*> match_parameters(const Safetensors& files, std::span<const model::ParamSpec> params);
+
+}  // namespace sluice::formats

@@ -1,0 +1,50 @@
+#include "ops/attention.hpp"
+
+#include <cstdint>
+
+#include "base/check.hpp"
+#include "ops/bodies.hpp"
+
+namespace sluice::ops {
+namespace {
+
+void check_attention(const Context& ctx, const AttentionShape& shape, const DropoutSite& site, const RowPositions& positions) {
+  SLUICE_CHECK(shape.rows >= 1 && shape.tokens >= 1 && shape.heads >= 1 && shape.head_dim >= 1, "attention over ", shape.rows, " rows of ",
+               shape.tokens, " tokens, ", shape.heads, " heads of ", shape.head_dim);
+  SLUICE_CHECK(ctx.threads >= 1, "attention on ", ctx.threads, " threads");
+  SLUICE_CHECK(site.rate >= 0 && site.rate < 1, "a dropout rate of ", site.rate, " is outside [0, 1)");
+  if (site.rate == 0) return;  // positions serve the dropout counters alone
+  SLUICE_CHECK(positions.sample_ids != nullptr && positions.rows == shape.rows && positions.tokens == shape.tokens, "attention over ",
+               shape.rows, " rows of ", shape.tokens, " tokens, positions for ", positions.rows, " of ", positions.tokens);
+  SLUICE_CHECK(positions.first_position >= 0 && positions.first_position + positions.tokens <= std::int64_t{1} << 31, "positions from ",
+               positions.first_position, " don't fit the counter");
+  SLUICE_CHECK(shape.heads <= 1 << 16, shape.heads, " heads don't fit the counter");
+}
+
+}  // namespace
+
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
+                       const RowPositions& positions, float* out, float* lse, void* workspace) {
+  check_attention(ctx, shape, site, positions);
+  SLUICE_CHECK(qkv != nullptr && out != nullptr && lse != nullptr && workspace != nullptr, "attention_forward without one of its arrays");
+  return wants_reference(ctx) ? reference::attention_forward(shape, qkv, site, positions, out, lse)
+                              : cpu::attention_forward(ctx, shape, qkv, site, positions, out, lse, workspace);
+}
+
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
+                        const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace) {
+  check_attention(ctx, shape, site, positions);
+  SLUICE_CHECK(qkv != nullptr && out != nullptr && lse != nullptr && dout != nullptr && dqkv != nullptr && workspace != nullptr,
+               "attention_backward without one of its arrays");
+  const auto bytes = static_cast<std::uintptr_t>(shape.rows * shape.tokens * 3 * shape.heads * shape.head_dim) * sizeof(float);
+  const auto source = reinterpret_cast<std::uintptr_t>(qkv), target = reinterpret_cast<std::uintptr_t>(dqkv);
+  SLUICE_CHECK(target + bytes <= source || source + bytes <= target, "attention_backward's dqkv overlaps qkv");
+  return wants_reference(ctx) ? reference::attention_backward(shape, qkv, out, lse, dout, site, positions, dqkv)
+                              : cpu::attention_backward(ctx, shape, qkv, out, lse, dout, site, positions, dqkv, workspace);
+}
+
+std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads) {
+  return cpu::attention_workspace_bytes(shape, threads);
+}
+
+}  // namespace sluice::ops

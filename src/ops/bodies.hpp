@@ -1,0 +1,103 @@
+#pragma once
+// The leaf bodies behind the ops: `reference` is plain and sums in fp64, `cpu` is fast and wants AVX2 at least. Arguments as in the
+// op's public header, already checked. Not for callers outside ops/.
+
+#include "ops/adamw.hpp"
+#include "ops/attention.hpp"
+#include "ops/context.hpp"
+#include "ops/cross_entropy.hpp"
+#include "ops/dropout.hpp"
+#include "ops/embedding.hpp"
+#include "ops/fill.hpp"
+#include "ops/gelu.hpp"
+#include "ops/grad_norm.hpp"
+#include "ops/layer_norm.hpp"
+#include "ops/matmul.hpp"
+
+namespace sluice::ops {
+
+/// Whether the plain body is to run: asked for, or the processor has none of the instruction sets that the fast ones know.
+inline bool wants_reference(const Context& ctx) {
+  return ctx.backend == Backend::kReference || ctx.isa == device::Isa::kBaseline;
+}
+
+/// What AdamW needs per element, rounded to f32 once, so that every body does the same arithmetic.
+struct AdamwFactors {
+  float decay;  // 1 - lr weight_decay
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float step_size;        // lr / (1 - beta1^t)
+  float root_correction;  // sqrt(1 - beta2^t)
+  float eps;
+};
+AdamwFactors adamw_factors(const AdamwArgs& args);
+
+/// A word is kept iff (word >> 8) >= this, which is uniform_from(word) >= rate in integers.
+std::int32_t dropout_threshold(float rate);
+inline float dropout_scale(float rate) {
+  return 1.0f / (1.0f - rate);
+}
+
+namespace reference {
+void adamw(const AdamwArgs& args, const AdamwFactors& factors);
+/// The two attention bodies allocate a row of scores and one head's gradients in f64.
+void attention_forward(const AttentionShape& shape, const float* qkv, const DropoutSite& site, const RowPositions& positions, float* out,
+                       float* lse);
+void attention_backward(const AttentionShape& shape, const float* qkv, const float* out, const float* lse, const float* dout,
+                        const DropoutSite& site, const RowPositions& positions, float* dqkv);
+double cross_entropy(float* logits, std::int64_t n, std::int64_t v, std::int64_t ld, const std::int32_t* targets, float scale,
+                     bool gradient);
+void dropout_add(const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x, const float* residual, float* y);
+void dropout_backward(const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy, float* dx);
+void embedding_forward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                       const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
+void embedding_backward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position, const float* dy,
+                        std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table, bool accumulate_tokens,
+                        float* dpositions_table, bool accumulate_positions);
+void fill(float* x, std::int64_t n, float value);
+void fill_normal(float* x, std::int64_t n, float std, std::array<std::uint32_t, 2> key, std::uint64_t first_index);
+void gelu_forward(const float* x, std::int64_t n, float* y);
+void gelu_backward(const float* x, const float* dy, std::int64_t n, float* dx);
+void add_squared_norm(const float* x, std::int64_t n, NormAccumulator& accumulator);
+void layer_norm_forward(const float* x, const float* gain, const float* bias, double eps, std::int64_t n, std::int64_t c, float* y,
+                        float* mean, float* rstd);
+void layer_norm_backward(const float* x, const float* gain, const float* mean, const float* rstd, const float* dy, std::int64_t n,
+                         std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate, void* workspace);
+void matmul(const MatmulArgs& args);
+void column_sum(const float* dy, std::int64_t m, std::int64_t n, std::int64_t ld, float* db, bool accumulate);
+}  // namespace reference
+
+namespace cpu {
+void adamw(const Context& ctx, const AdamwArgs& args, const AdamwFactors& factors);
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
+                       const RowPositions& positions, float* out, float* lse, void* workspace);
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
+                        const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace);
+std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
+double cross_entropy(const Context& ctx, float* logits, std::int64_t n, std::int64_t v, std::int64_t ld, const std::int32_t* targets,
+                     float scale, bool gradient);
+void dropout_add(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x,
+                 const float* residual, float* y);
+void dropout_backward(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy,
+                      float* dx);
+void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                       const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
+void embedding_backward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                        const float* dy, std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table,
+                        bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
+void fill(const Context& ctx, float* x, std::int64_t n, float value);
+void fill_normal(const Context& ctx, float* x, std::int64_t n, float std, std::array<std::uint32_t, 2> key, std::uint64_t first_index);
+void gelu_forward(const Context& ctx, const float* x, std::int64_t n, float* y);
+void gelu_backward(const Context& ctx, const float* x, const float* dy, std::int64_t n, float* dx);
+void add_squared_norm(const Context& ctx, const float* x, std::int64_t n, NormAccumulator& accumulator);
+void layer_norm_forward(const Context& ctx, const float* x, const float* gain, const float* bias, double eps, std::int64_t n,
+                        std::int64_t c, float* y, float* mean, float* rstd);
+void layer_norm_backward(const Context& ctx, const float* x, const float* gain, const float* mean, const float* rstd, const float* dy,
+                         std::int64_t n, std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate,
+                         void* workspace);
+/// Any instruction set: oneDNN chooses its own.
+void matmul(const Context& ctx, const MatmulArgs& args);
+void column_sum(const Context& ctx, const float* dy, std::int64_t m, std::int64_t n, std::int64_t ld, float* db, bool accumulate);
+}  // namespace cpu
+
+}  // namespace sluice::ops

@@ -1,0 +1,40 @@
+#include <algorithm>
+
+#include "ops/bodies.hpp"
+#include "ops/isa_includes.hpp"
+#include "ops/parallel.hpp"
+
+#define SLUICE_KERNELS "ops/embedding_kernels.inc"
+#include "ops/for_each_isa.inc"
+
+namespace sluice::ops::cpu {
+
+void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                       const float* tokens_table, const float* positions_table, std::int64_t c, float* y) {
+  const auto add = ctx.isa == device::Isa::kAvx512 ? avx512::add_range : avx2::add_range;
+  const std::int64_t count = rows * tokens;
+  parallel_shares(threads_for_bytes(ctx.threads, 12 * count * c), count, 1, [=](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i)
+      add(tokens_table + ids[i] * c, positions_table + (first_position + i % tokens) * c, y + i * c, c);
+  });
+}
+
+// Threads split the columns, so each element is added in the order of rows whatever their number.
+void embedding_backward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                        const float* dy, std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table,
+                        bool accumulate_tokens, float* dpositions_table, bool accumulate_positions) {
+  const auto add = ctx.isa == device::Isa::kAvx512 ? avx512::add_range : avx2::add_range;
+  if (!accumulate_tokens) cpu::fill(ctx, dtokens_table, vocab * c, 0.0f);
+  if (!accumulate_positions) cpu::fill(ctx, dpositions_table, context * c, 0.0f);
+  parallel_shares(threads_for_bytes(ctx.threads, 20 * rows * tokens * c), c, 16, [=](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = 0; i < rows * tokens; ++i) {
+      const float* source = dy + i * c + begin;
+      float* token = dtokens_table + ids[i] * c + begin;
+      float* position = dpositions_table + (first_position + i % tokens) * c + begin;
+      add(token, source, token, end - begin);
+      add(position, source, position, end - begin);
+    }
+  });
+}
+
+}  // namespace sluice::ops::cpu

@@ -1,0 +1,416 @@
+#include "schedule/body.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.hpp"
+#include "ops/adamw.hpp"
+#include "ops/fill.hpp"
+#include "schedule/build.hpp"
+
+namespace sluice::schedule {
+namespace {
+
+using chunks::Plane;
+
+/// Resolves a task's declared uses to addresses, and nothing else.
+class Binder {
+ public:
+  Binder(const StepGraph& graph, const Environment& env) : graph_(graph), env_(env) {}
+
+  std::byte* address(const Use& use) const {
+    const Buffer& buffer = graph_.buffers[use.buffer];
+    const memory::Arena* arena = env_.arenas[static_cast<std::size_t>(buffer.tier)];
+    SLUICE_CHECK(arena != nullptr, "no arena for ", graph_.buffer_name(use.buffer));
+    return arena->at(buffer.offset, buffer.bytes);
+  }
+  template <typename T>
+  T* pointer(const Task& task, Role role) const {
+    const Use* use = graph_.use_of(task, role);
+    return use == nullptr ? nullptr : reinterpret_cast<T*>(address(*use));
+  }
+  template <typename T>
+  T* required(const Task& task, Role role) const {
+    T* p = pointer<T>(task, role);
+    SLUICE_CHECK(p != nullptr, name_of(task.kind), " declares no ", name_of(role));
+    return p;
+  }
+
+  const chunks::Chunk& chunk(const Task& task) const { return env_.layout->chunks()[static_cast<std::size_t>(task.chunk)]; }
+  int ranks() const { return env_.group->size(); }
+  int rank() const { return env_.group->rank(); }
+
+  /// This rank's shard of the task's chunk, in a plane that it holds whole or as the shard alone.
+  float* shard(const Task& task, Role role, Plane plane) const {
+    auto* base = required<float>(task, role);
+    if (chunks::is_sharded(plane, env_.plan.zero_stage)) return base;
+    return base + chunk(task).run_offset + chunks::shard_begin(chunk(task).elements, rank(), ranks());
+  }
+
+  const StepGraph& graph() const { return graph_; }
+  const Environment& env() const { return env_; }
+
+ private:
+  const StepGraph& graph_;
+  const Environment& env_;
+};
+
+class LoadBody final : public Body {
+ public:
+  LoadBody(const Binder& binder, const Task& task) {
+    const Environment& env = binder.env();
+    const bool one_row = binder.graph().kind == GraphKind::kGenerate;
+    const std::int64_t rows = one_row ? 1 : env.plan.micro_batch;
+    micros_ = binder.graph().kind == GraphKind::kStep ? static_cast<int>(env.plan.accumulation) : 1;
+    auto* base = binder.required<std::byte>(task, Role::kTokens);
+    for (int m = 0; m < micros_; ++m) {
+      std::byte* at = base + token_bytes(rows, env.sequence_length) * m;
+      auto* ids = reinterpret_cast<std::int64_t*>(at);
+      auto* inputs = reinterpret_cast<std::int32_t*>(ids + rows);
+      views_.push_back({inputs, inputs + rows * env.sequence_length, ids});
+    }
+    counts_ = binder.required<Counts>(task, Role::kValidCount);
+  }
+  void run(RunState& state, device::Stream& /*stream*/) override {
+    counts_->valid_tokens = 0;
+    for (int m = 0; m < micros_; ++m) counts_->valid_tokens += state.inputs->load(m, views_[static_cast<std::size_t>(m)]);
+  }
+
+ private:
+  int micros_ = 1;
+  std::vector<TokenRows> views_;
+  Counts* counts_ = nullptr;
+};
+
+/// Which gradient of which parameter was written in which micro-batch, over the whole graph: decides overwriting or adding.
+struct GradientHistory {
+  std::vector<int> micro_written;  // per parameter: the last micro-batch that wrote it, -1: none
+};
+
+class ComputeBody final : public Body {
+ public:
+  ComputeBody(const Binder& binder, const Task& task, GradientHistory& history)
+      : env_(binder.env()), segment_(*env_.model->segments[static_cast<std::size_t>(task.segment)]), phase_(task.phase) {
+    const auto params = segment_.params();
+    std::vector<const Use*> param_uses, grad_uses;
+    for (const Use& use : binder.graph().uses_of(task)) {
+      if (use.role == Role::kParam) param_uses.push_back(&use);
+      if (use.role == Role::kParamGrad) grad_uses.push_back(&use);
+    }
+    SLUICE_CHECK(param_uses.size() == params.size(), segment_.name(), " declares ", param_uses.size(), " of ", params.size(), " parameters");
+    SLUICE_CHECK(grad_uses.empty() || grad_uses.size() == params.size(), segment_.name(), " declares ", grad_uses.size(), " gradients");
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const chunks::Place& place = env_.layout->place(params[i]);
+      params_.push_back(reinterpret_cast<const float*>(binder.address(*param_uses[i])) + place.offset);
+      if (grad_uses.empty()) continue;
+      auto* base = reinterpret_cast<float*>(binder.address(*grad_uses[i]));
+      grads_.push_back(base + place.offset);
+      int& written = history.micro_written[static_cast<std::size_t>(params[i])];
+      const bool adds = env_.plan.zero_stage < 2 ? written >= 0 : written == task.micro;
+      accumulate_.push_back(adds ? 1 : 0);
+      written = task.micro;
+      if (grad_uses[i]->access == Access::kWrite) {  // first touch: what belongs to no parameter must be zero for the reduction
+        const chunks::Run& run = env_.layout->runs()[static_cast<std::size_t>(place.run)];
+        for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c) {
+          const chunks::Chunk& chunk = env_.layout->chunks()[static_cast<std::size_t>(c)];
+          for (const chunks::Gap& gap : chunk.gaps) gaps_.push_back({base + chunk.run_offset + gap.offset, gap.elements});
+        }
+      }
+    }
+    const bool one_row = binder.graph().kind == GraphKind::kGenerate;
+    const std::int64_t rows = one_row ? 1 : env_.plan.micro_batch;
+    call_.ops = &env_.ops;
+    call_.shape = {rows, env_.sequence_length};
+    call_.params = params_;
+    call_.grads = grads_;
+    call_.accumulate = accumulate_;
+    auto* tokens = binder.required<std::byte>(task, Role::kTokens) + token_bytes(rows, env_.sequence_length) * std::max(0, task.micro);
+    call_.sample_ids = reinterpret_cast<std::int64_t*>(tokens);
+    call_.inputs = reinterpret_cast<std::int32_t*>(tokens + rows * static_cast<std::int64_t>(sizeof(std::int64_t)));
+    call_.targets = call_.inputs + rows * env_.sequence_length;
+    call_.x = binder.pointer<float>(task, Role::kInput);
+    call_.y = binder.pointer<float>(task, Role::kOutput);
+    call_.d = binder.pointer<float>(task, Role::kGradientInOut);
+    call_.saved = binder.pointer<std::byte>(task, Role::kSaved);
+    call_.workspace = binder.pointer<std::byte>(task, Role::kWorkspace);
+    if (auto* loss = binder.pointer<double>(task, Role::kLoss)) call_.loss_sum = loss + std::max(0, task.micro);
+    call_.logits = binder.pointer<float>(task, Role::kLogits);
+    counts_ = binder.pointer<Counts>(task, Role::kValidCount);
+  }
+
+  void run(RunState& state, device::Stream& /*stream*/) override {
+    const spec::StepInputs& step = state.inputs->step;
+    call_.step.seed = step.seed;
+    call_.step.step = step.step;
+    call_.step.training = step.training;
+    if (counts_ != nullptr) call_.step.loss_scale = counts_->valid_tokens > 0 ? 1.0F / static_cast<float>(counts_->valid_tokens) : 0.0F;
+    call_.position = state.inputs->position;
+    for (const auto& [begin, elements] : gaps_) std::fill(begin, begin + elements, 0.0F);
+    segment_.run(phase_, call_);
+  }
+
+ private:
+  const Environment& env_;
+  const model::Segment& segment_;
+  model::Phase phase_;
+  model::SegmentCall call_;
+  std::vector<const float*> params_;
+  std::vector<float*> grads_;
+  std::vector<std::uint8_t> accumulate_;
+  std::vector<std::pair<float*, std::int64_t>> gaps_;
+  const Counts* counts_ = nullptr;
+};
+
+class GatherBody final : public Body {
+ public:
+  GatherBody(const Binder& binder, const Task& task) {
+    const chunks::Chunk& chunk = binder.chunk(task);
+    for (const std::int64_t element : chunks::shard_bounds(chunk.elements, binder.ranks())) bounds_.push_back(element * static_cast<std::int64_t>(sizeof(float)));
+    region_ = binder.required<float>(task, Role::kTarget) + chunk.run_offset;
+    const std::int64_t begin = chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
+    slice_ = binder.graph().use_of(task, Role::kSource) != nullptr ? binder.shard(task, Role::kSource, task.plane) : region_ + begin;
+  }
+  comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& channel) override { return channel.post_gather(slice_, region_, bounds_); }
+
+ private:
+  std::vector<std::int64_t> bounds_;
+  const float* slice_ = nullptr;
+  float* region_ = nullptr;
+};
+
+class ScatterBody final : public Body {
+ public:
+  ScatterBody(const Binder& binder, const Task& task) : accumulate_(task.accumulate) {
+    const chunks::Chunk& chunk = binder.chunk(task);
+    bounds_ = chunks::shard_bounds(chunk.elements, binder.ranks());
+    const bool in_place = binder.graph().use_of(task, Role::kSource) == nullptr;
+    region_ = binder.required<float>(task, in_place ? Role::kTarget : Role::kSource) + chunk.run_offset;
+    out_ = binder.shard(task, Role::kTarget, Plane::kGradient);
+  }
+  comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& channel) override { return channel.post_scatter(region_, out_, bounds_, accumulate_); }
+
+ private:
+  std::vector<std::int64_t> bounds_;
+  const float* region_ = nullptr;
+  float* out_ = nullptr;
+  bool accumulate_;
+};
+
+class AgreeBody final : public Body {
+ public:
+  AgreeBody(const Binder& binder, const Task& task, int ordinal)
+      : all_(static_cast<std::size_t>(binder.ranks())), ordinal_(ordinal), can_cancel_(task.can_cancel), local_(binder.pointer<Counts>(task, Role::kSource)), global_(binder.pointer<Counts>(task, Role::kValidCount)) {}
+  comm::Channel::Ticket post(RunState& state, comm::Channel& channel) override {
+    mine_.valid_tokens = local_ != nullptr ? local_->valid_tokens : 0;
+    mine_.stop = state.inputs->stop && state.inputs->stop() ? 1 : 0;
+    return channel.post_exchange(&mine_, all_.data(), sizeof(Payload));
+  }
+  void complete(RunState& state) override {
+    Counts sum;
+    bool stop = false;
+    for (const Payload& payload : all_) {
+      sum.valid_tokens += payload.valid_tokens;
+      stop = stop || payload.stop != 0;
+    }
+    if (global_ != nullptr) *global_ = sum;
+    if (!stop) return;
+    state.stop_requested.store(true, std::memory_order_relaxed);
+    if (can_cancel_ && ordinal_ < state.cancelled_from.load(std::memory_order_relaxed)) state.cancelled_from.store(ordinal_, std::memory_order_relaxed);
+  }
+
+ private:
+  struct Payload {
+    std::int64_t valid_tokens = 0;
+    std::int64_t stop = 0;
+  };
+  Payload mine_;
+  std::vector<Payload> all_;
+  int ordinal_;
+  bool can_cancel_;
+  const Counts* local_;
+  Counts* global_;
+};
+
+class NormOfChunkBody final : public Body {
+ public:
+  NormOfChunkBody(const Binder& binder, const Task& task) : ops_(binder.env().ops) {
+    const chunks::Chunk& chunk = binder.chunk(task);
+    begin_ = binder.shard(task, Role::kSource, Plane::kGradient);
+    elements_ = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) - chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
+    norm_ = binder.required<ops::NormAccumulator>(task, Role::kTarget);
+    clears_ = binder.graph().use_of(task, Role::kTarget)->access == Access::kWrite;
+  }
+  void run(RunState& /*state*/, device::Stream& /*stream*/) override {
+    if (clears_) *norm_ = {};
+    if (elements_ > 0) ops::add_squared_norm(ops_, begin_, elements_, *norm_);
+  }
+
+ private:
+  const ops::Context& ops_;
+  const float* begin_ = nullptr;
+  std::int64_t elements_ = 0;
+  ops::NormAccumulator* norm_ = nullptr;
+  bool clears_ = false;
+};
+
+class ReportBody final : public Body {
+ public:
+  ReportBody(const Binder& binder, const Task& task)
+      : all_(static_cast<std::size_t>(binder.ranks())), max_norm_(binder.env().optimizer.gradient_clipping) {
+    micros_ = binder.graph().kind == GraphKind::kStep ? static_cast<int>(binder.env().plan.accumulation) : 1;
+    loss_ = binder.required<double>(task, Role::kLoss);
+    counts_ = binder.required<Counts>(task, Role::kValidCount);
+    norm_ = binder.pointer<ops::NormAccumulator>(task, Role::kSource);
+    report_ = binder.required<Report>(task, Role::kReport);
+  }
+  comm::Channel::Ticket post(RunState& state, comm::Channel& channel) override {
+    mine_ = {};
+    if (norm_ != nullptr) mine_.norm = *norm_;
+    for (int m = 0; m < micros_; ++m) mine_.loss += loss_[m];  // micro-batches in order, then ranks in order
+    mine_.valid_tokens = counts_->valid_tokens;
+    mine_.stop = state.inputs->stop && state.inputs->stop() ? 1 : 0;
+    return channel.post_exchange(&mine_, all_.data(), sizeof(Payload));
+  }
+  void complete(RunState& state) override {
+    Report report;
+    ops::NormAccumulator norm;
+    for (const Payload& payload : all_) {
+      norm.merge(payload.norm);
+      report.loss += payload.loss;
+      report.valid_tokens += payload.valid_tokens;
+      report.stop_requested = report.stop_requested || payload.stop != 0;
+    }
+    if (report.valid_tokens > 0) report.loss /= static_cast<double>(report.valid_tokens);
+    if (norm_ != nullptr) {
+      report.grad_norm = std::sqrt(norm.value());
+      report.clip = optim::clip_factor(report.grad_norm, max_norm_);
+    }
+    if (report.stop_requested) state.stop_requested.store(true, std::memory_order_relaxed);
+    *report_ = report;
+  }
+
+ private:
+  struct Payload {
+    ops::NormAccumulator norm;
+    double loss = 0;
+    std::int64_t valid_tokens = 0;
+    std::int64_t stop = 0;
+  };
+  Payload mine_;
+  std::vector<Payload> all_;
+  double max_norm_;
+  int micros_ = 1;
+  const double* loss_ = nullptr;
+  const Counts* counts_ = nullptr;
+  const ops::NormAccumulator* norm_ = nullptr;
+  Report* report_ = nullptr;
+};
+
+class UpdateBody final : public Body {
+ public:
+  UpdateBody(const Binder& binder, const Task& task) : env_(binder.env()) {
+    const chunks::Chunk& chunk = binder.chunk(task);
+    const auto group = static_cast<std::size_t>(chunk.group);
+    args_.beta1 = env_.optimizer.beta1;
+    args_.beta2 = env_.optimizer.beta2;
+    args_.eps = env_.optimizer.eps;
+    args_.weight_decay = env_.grouping->groups[group].weight_decay;
+    if (env_.plan.zero_stage == 0) {  // every rank updates the whole chunk
+      args_.n = chunk.elements;
+      args_.param = binder.required<float>(task, Role::kParam) + chunk.run_offset;
+      args_.grad = binder.required<float>(task, Role::kParamGrad) + chunk.run_offset;
+      args_.moment1 = binder.required<float>(task, Role::kMoment1) + chunk.run_offset;
+      args_.moment2 = binder.required<float>(task, Role::kMoment2) + chunk.run_offset;
+    } else {
+      args_.n = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) - chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
+      args_.param = binder.shard(task, Role::kParam, Plane::kWorking);
+      args_.grad = binder.shard(task, Role::kParamGrad, Plane::kGradient);
+      args_.moment1 = binder.shard(task, Role::kMoment1, Plane::kMoment1);
+      args_.moment2 = binder.shard(task, Role::kMoment2, Plane::kMoment2);
+    }
+    report_ = binder.pointer<Report>(task, Role::kReport);
+  }
+  void run(RunState& state, device::Stream& /*stream*/) override {
+    const spec::UpdateInputs& update = state.inputs->step.update;
+    if (!update.apply || args_.n == 0) return;
+    args_.learning_rate = update.learning_rate;
+    args_.count = update.count;
+    args_.grad_scale = report_ != nullptr ? report_->clip : 1.0F;
+    ops::adamw(env_.ops, args_);
+  }
+
+ private:
+  const Environment& env_;
+  ops::AdamwArgs args_{};
+  const Report* report_ = nullptr;
+};
+
+class SaveBody final : public Body {
+ public:
+  SaveBody(const Binder& binder, const Task& task) : plane_(task.plane), chunk_(task.chunk) {
+    const std::int64_t elements = binder.chunk(task).elements;
+    begin_ = chunks::shard_begin(elements, binder.rank(), binder.ranks());
+    count_ = chunks::shard_begin(elements, binder.rank() + 1, binder.ranks()) - begin_;
+    data_ = binder.shard(task, Role::kSource, task.plane);
+  }
+  void run(RunState& state, device::Stream& /*stream*/) override {
+    if (count_ > 0) state.inputs->save(plane_, chunk_, begin_, count_, data_);
+  }
+
+ private:
+  Plane plane_;
+  int chunk_;
+  std::int64_t begin_ = 0, count_ = 0;
+  const float* data_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Body>> bind_bodies(const StepGraph& graph, const Environment& env) {
+  const Binder binder(graph, env);
+  GradientHistory history{std::vector<int>(env.model->params.size(), -1)};
+  std::vector<std::unique_ptr<Body>> bodies;
+  bodies.reserve(graph.tasks.size());
+  int agrees = 0;
+  for (const Task& task : graph.tasks) {
+    switch (task.kind) {
+      case TaskKind::kLoad:
+        bodies.push_back(std::make_unique<LoadBody>(binder, task));
+        break;
+      case TaskKind::kAgree:
+        bodies.push_back(std::make_unique<AgreeBody>(binder, task, agrees++));
+        break;
+      case TaskKind::kCompute:
+        bodies.push_back(std::make_unique<ComputeBody>(binder, task, history));
+        break;
+      case TaskKind::kGather:
+        bodies.push_back(std::make_unique<GatherBody>(binder, task));
+        break;
+      case TaskKind::kScatter:
+        bodies.push_back(std::make_unique<ScatterBody>(binder, task));
+        break;
+      case TaskKind::kNorm:
+        if (task.chunk >= 0) {
+          bodies.push_back(std::make_unique<NormOfChunkBody>(binder, task));
+        } else {
+          bodies.push_back(std::make_unique<ReportBody>(binder, task));
+        }
+        break;
+      case TaskKind::kUpdate:
+        bodies.push_back(std::make_unique<UpdateBody>(binder, task));
+        break;
+      case TaskKind::kForeign:
+        bodies.push_back(std::make_unique<SaveBody>(binder, task));
+        break;
+      case TaskKind::kMove:
+      case TaskKind::kSend:
+      case TaskKind::kRecv:
+      case TaskKind::kCollective:
+        SLUICE_CHECK(false, "no body for ", name_of(task.kind));
+    }
+  }
+  return bodies;
+}
+
+}  // namespace sluice::schedule

@@ -1,0 +1,28 @@
+#pragma once
+// Proofs about a graph that don't share code with what built it.
+
+#include <span>
+#include <string>
+
+#include "schedule/graph.hpp"
+
+namespace sluice::schedule {
+
+/// Waits point backwards; sequence numbers count up in each lane; every use lies in its arena; a transient buffer is written
+/// before it is read. Throws LogicError naming the task.
+void check_order(const StepGraph& graph);
+
+/// For every two tasks that touch the same byte of a tier, one of them writing, waits or lane order put one before the other.
+/// Byte-accurate over the placed offsets. Throws LogicError naming both tasks and the bytes.
+void check_races(const StepGraph& graph);
+
+/// The union of the classes' orders, lane edges included, with their meetings merged, is acyclic, and lanes meet in the same
+/// sequence of kinds, chunks and bytes. One graph per class of ranks. Throws LogicError naming the first differing task.
+void check_meetings(std::span<const StepGraph* const> classes);
+
+/// A text of a lane's meetings that two ranks can compare: hash first, then a line each.
+std::string describe_meetings(const StepGraph& graph);
+/// The first line in which two texts of describe_meetings differ; empty when equal.
+std::string first_difference(const std::string& here, const std::string& there);
+
+}  // namespace sluice::schedule

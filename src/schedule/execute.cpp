@@ -1,0 +1,403 @@
+#include "schedule/execute.hpp"
+
+#include <immintrin.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "schedule/body.hpp"
+#include "schedule/check.hpp"
+
+namespace sluice::schedule {
+namespace {
+
+/// How the communication thread waits while collectives are in flight and nothing moves: hot for a moment, then in naps that
+/// grow, since the peers' compute threads may want the core. With nothing in flight it sleeps until a task rings.
+class Patience {
+ public:
+  void moved() { idle_ = 0; }
+  void wait() {
+    ++idle_;
+    if (idle_ < 50) {
+      for (int i = 0; i < 20; ++i) _mm_pause();
+      return;
+    }
+    const int naps = idle_ - 50;
+    std::this_thread::sleep_for(std::chrono::microseconds(naps < 20 ? 10 : naps < 200 ? 50 : 500));
+  }
+
+ private:
+  int idle_ = 0;
+};
+
+struct Launch {
+  Executor::Impl* impl;
+  TaskId id;
+};
+
+struct BoundGraph {
+  const StepGraph* graph = nullptr;
+  std::vector<std::unique_ptr<Body>> bodies;
+  std::vector<std::unique_ptr<device::Event>> events;
+  std::vector<std::vector<TaskId>> of_thread;  // non-communication threads: their lanes' tasks, in linear order
+  std::array<std::vector<TaskId>, kLaneCount> of_lane;  // communication lanes
+  std::vector<std::uint8_t> rings;  // a communication task waits for it
+  std::vector<std::uint32_t> use_count;  // per buffer, for poisoning
+  std::vector<std::atomic<std::uint32_t>> uses_left;
+  std::vector<Launch> launches;  // what a stream is given; streams may run it later than the issuing loop
+};
+
+constexpr int kCommThread = -1;
+
+}  // namespace
+
+struct Executor::Impl {
+  explicit Impl(const Environment& environment) : env(environment) {}
+
+  Environment env;
+  std::map<GraphKind, BoundGraph> graphs;
+  std::array<std::unique_ptr<device::Stream>, kLaneCount> streams;
+  std::array<std::unique_ptr<comm::Channel>, kLaneCount> channels;
+  std::array<int, kLaneCount> thread_of_lane{};
+  int thread_count = 1;  // without the communication thread; 0 is the caller's
+  bool has_comm_thread = false;
+
+  // One run.
+  BoundGraph* current = nullptr;
+  std::uint64_t epoch = 0;
+  RunState state;
+  std::atomic<bool> failed{false};
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+  std::atomic<std::uint32_t> doorbell{0};
+  std::atomic<bool> comm_sleeps{false};
+
+  // Workers.
+  std::vector<std::thread> workers;
+  std::atomic<std::uint32_t> start{0};
+  std::atomic<int> running{0};
+  std::atomic<bool> quit{false};
+
+  void fail(std::exception_ptr error) {
+    {
+      const std::lock_guard lock(failure_mutex);
+      if (!failure) failure = std::move(error);
+    }
+    failed.store(true, std::memory_order_seq_cst);
+    ring();
+  }
+  void ring() {
+    doorbell.fetch_add(1, std::memory_order_seq_cst);
+    if (comm_sleeps.load(std::memory_order_seq_cst)) doorbell.notify_one();
+  }
+
+  bool skips(const Task& task) const {
+    return failed.load(std::memory_order_relaxed) || (task.governed_by >= 0 && task.governed_by >= state.cancelled_from.load(std::memory_order_relaxed));
+  }
+
+  /// The task's body is done: dead buffers are poisoned before anyone is told.
+  void retire(TaskId id) {
+    if (!env.poison) return;
+    const StepGraph& graph = *current->graph;
+    for (const Use& use : graph.uses_of(graph.tasks[id])) {
+      const Buffer& buffer = graph.buffers[use.buffer];
+      if (buffer.persistent || current->uses_left[use.buffer].fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+      std::memset(env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF, static_cast<std::size_t>(buffer.bytes));
+    }
+  }
+
+  void trace(const Task& task, TaskId id, std::int64_t begin) const {
+    if (env.trace == nullptr) return;
+    env.trace->emit({name_of(task.kind).data(), static_cast<std::uint32_t>(task.lane), id, begin, now_ns()});
+  }
+
+  static void body_on_stream(void* context, device::Stream& stream) {
+    const auto* launch = static_cast<const Launch*>(context);
+    launch->impl->run_body(launch->id, stream);
+  }
+
+  void run_body(TaskId id, device::Stream& stream) {
+    const Task& task = current->graph->tasks[id];
+    if (!skips(task)) {
+      const std::int64_t begin = env.trace != nullptr ? now_ns() : 0;
+      try {
+        current->bodies[id]->run(state, stream);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      trace(task, id, begin);
+    }
+    retire(id);
+  }
+
+  /// A communication task on a thread that isn't the communication thread's: one rank, folded.
+  void run_collective_here(TaskId id) {
+    const Task& task = current->graph->tasks[id];
+    if (!skips(task)) {
+      const std::int64_t begin = env.trace != nullptr ? now_ns() : 0;
+      try {
+        comm::Channel& channel = *channels[static_cast<std::size_t>(task.lane)];
+        const comm::Channel::Ticket ticket = current->bodies[id]->post(state, channel);
+        while (!channel.test(ticket)) channel.progress();
+        current->bodies[id]->complete(state);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      trace(task, id, begin);
+    }
+    retire(id);
+    current->events[id]->complete_from_host(epoch);
+  }
+
+  void run_thread(int thread) {
+    for (const TaskId id : current->of_thread[static_cast<std::size_t>(thread)]) {
+      const Task& task = current->graph->tasks[id];
+      device::Stream& stream = *streams[static_cast<std::size_t>(task.lane)];
+      for (const TaskId wait : current->graph->waits_of(task)) {
+        device::Event& event = *current->events[wait];
+        event.wait_recorded(epoch);
+        if (is_communication(task.lane)) {
+          event.wait_complete(epoch);
+        } else {
+          stream.wait(event, epoch);
+        }
+      }
+      if (is_communication(task.lane)) {
+        run_collective_here(id);
+      } else {
+        stream.launch(&body_on_stream, &current->launches[id]);
+        stream.record(*current->events[id], epoch);
+      }
+      if (current->rings[id] != 0) ring();
+    }
+  }
+
+  void run_communication() {
+    struct LaneState {
+      std::size_t next = 0;
+      std::deque<std::pair<comm::Channel::Ticket, TaskId>> in_flight;
+      std::deque<std::int64_t> begin;
+    };
+    std::array<LaneState, kLaneCount> lanes;
+    Patience patience;
+    for (;;) {
+      const std::uint32_t bell = doorbell.load(std::memory_order_seq_cst);
+      bool moved = false, left = false, in_flight = false;
+      for (std::size_t l = 0; l < kLaneCount; ++l) {
+        const std::vector<TaskId>& list = current->of_lane[l];
+        LaneState& lane = lanes[l];
+        if (list.empty() || (lane.next == list.size() && lane.in_flight.empty())) continue;
+        left = true;
+        comm::Channel& channel = *channels[l];
+        try {
+          // Strictly in order: a head that isn't ready holds back its own lane only.
+          while (lane.next < list.size()) {
+            const TaskId id = list[lane.next];
+            const Task& task = current->graph->tasks[id];
+            const auto waits = current->graph->waits_of(task);
+            const bool ready = std::all_of(waits.begin(), waits.end(), [&](TaskId on) { return current->events[on]->is_complete(epoch); });
+            if (!ready && !failed.load(std::memory_order_relaxed)) break;
+            if (skips(task)) {
+              // Those posted before it must finish first, so that a lane's completions stay in order.
+              if (!lane.in_flight.empty() && !failed.load(std::memory_order_relaxed)) break;
+              retire(id);
+              current->events[id]->complete_from_host(epoch);
+            } else {
+              lane.begin.push_back(now_ns());
+              lane.in_flight.emplace_back(current->bodies[id]->post(state, channel), id);
+            }
+            ++lane.next;
+            moved = true;
+          }
+          if (!lane.in_flight.empty()) {
+            moved = channel.progress() || moved;
+            while (!lane.in_flight.empty() && channel.test(lane.in_flight.front().first)) {
+              const TaskId id = lane.in_flight.front().second;
+              lane.in_flight.pop_front();
+              current->bodies[id]->complete(state);
+              trace(current->graph->tasks[id], id, lane.begin.front());
+              lane.begin.pop_front();
+              retire(id);
+              current->events[id]->complete_from_host(epoch);
+              moved = true;
+            }
+          }
+        } catch (...) {
+          fail(std::current_exception());
+        }
+        if (failed.load(std::memory_order_relaxed)) {
+          for (const auto& [ticket, id] : lane.in_flight) current->events[id]->complete_from_host(epoch);
+          for (; lane.next < list.size(); ++lane.next) current->events[list[lane.next]]->complete_from_host(epoch);
+          lane.in_flight.clear();
+          moved = true;
+        }
+        in_flight = in_flight || !lane.in_flight.empty();
+      }
+      if (!left) return;
+      if (moved) {
+        patience.moved();
+      } else if (in_flight || !env.device->completes_inline()) {
+        patience.wait();
+      } else {
+        comm_sleeps.store(true, std::memory_order_seq_cst);
+        doorbell.wait(bell, std::memory_order_seq_cst);
+        comm_sleeps.store(false, std::memory_order_seq_cst);
+      }
+    }
+  }
+
+  void worker(int thread) {
+    device::flush_denormals_on_this_thread();
+    prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds; the default of 50 us would double the naps
+    std::uint32_t seen = 0;
+    for (;;) {
+      start.wait(seen, std::memory_order_acquire);
+      ++seen;
+      if (quit.load(std::memory_order_acquire)) return;
+      if (thread == kCommThread) {
+        run_communication();
+      } else {
+        run_thread(thread);
+      }
+      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+    }
+  }
+
+  void start_workers() {
+    for (int t = 1; t < thread_count; ++t) workers.emplace_back([this, t] { worker(t); });
+    if (has_comm_thread) workers.emplace_back([this] { worker(kCommThread); });
+  }
+};
+
+Executor::Executor(const Environment& environment) : impl_(std::make_unique<Impl>(environment)) {
+  Impl& impl = *impl_;
+  SLUICE_CHECK(environment.device != nullptr && environment.group != nullptr, "an executor needs a device and a group");
+  const bool folds_all = environment.threading == Threading::kFolded && environment.group->size() == 1;
+  for (int l = 0; l < kLaneCount; ++l) {
+    const auto lane = static_cast<Lane>(l);
+    const auto i = static_cast<std::size_t>(l);
+    impl.streams[i] = environment.device->make_stream(std::string(name_of(lane)));
+    if (is_communication(lane) && !folds_all) {
+      impl.thread_of_lane[i] = kCommThread;
+      impl.has_comm_thread = true;
+    } else if (environment.threading == Threading::kPerLane && lane != Lane::kCompute) {
+      impl.thread_of_lane[i] = impl.thread_count++;
+    }
+  }
+  for (const Lane lane : {Lane::kGatherComm, Lane::kScatterComm, Lane::kMeshComm}) {
+    impl.channels[static_cast<std::size_t>(lane)] = environment.group->open_channel(std::string(name_of(lane)));
+  }
+  impl.start_workers();
+}
+
+Executor::~Executor() {
+  impl_->quit.store(true, std::memory_order_release);
+  impl_->start.fetch_add(1, std::memory_order_release);
+  impl_->start.notify_all();
+  for (std::thread& worker : impl_->workers) worker.join();
+}
+
+void Executor::bind(const StepGraph& graph) {
+  Impl& impl = *impl_;
+  // A graph that the ranks don't share would hang; say which task differs instead (design section 1, ordering law 3).
+  const std::string mine = describe_meetings(graph);
+  const std::vector<std::string> all = impl.env.group->all_gather(mine.substr(0, mine.find('\n')));
+  const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& hash) { return hash != all[0]; });
+  if (other != all.end()) {
+    const std::vector<std::string> texts = impl.env.group->all_gather(mine);
+    const auto rank = other - all.begin();
+    throw CommError(cat("graph ", name_of(graph.kind)), cat("ranks 0 and ", rank, " would meet in different orders: ",
+                                                            first_difference(texts[0], texts[static_cast<std::size_t>(rank)])));
+  }
+  BoundGraph& bound = impl.graphs[graph.kind];
+  bound = {};
+  bound.graph = &graph;
+  bound.bodies = bind_bodies(graph, impl.env);
+  bound.of_thread.resize(static_cast<std::size_t>(impl.thread_count));
+  bound.rings.assign(graph.tasks.size(), 0);
+  for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+    const Task& task = graph.tasks[id];
+    bound.events.push_back(impl.env.device->make_event());
+    bound.launches.push_back({&impl, id});
+    const int thread = impl.thread_of_lane[static_cast<std::size_t>(task.lane)];
+    if (thread == kCommThread) {
+      bound.of_lane[static_cast<std::size_t>(task.lane)].push_back(id);
+      for (const TaskId wait : graph.waits_of(task)) bound.rings[wait] = 1;
+    } else {
+      bound.of_thread[static_cast<std::size_t>(thread)].push_back(id);
+    }
+  }
+  if (impl.env.poison) {
+    bound.use_count.assign(graph.buffers.size(), 0);
+    for (const Use& use : graph.uses) ++bound.use_count[use.buffer];
+    bound.uses_left = std::vector<std::atomic<std::uint32_t>>(graph.buffers.size());
+  }
+}
+
+bool Executor::is_bound(GraphKind kind) const { return impl_->graphs.count(kind) > 0; }
+
+RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {
+  Impl& impl = *impl_;
+  const auto found = impl.graphs.find(kind);
+  SLUICE_CHECK(found != impl.graphs.end(), "graph ", name_of(kind), " isn't bound");
+  SLUICE_CHECK(!impl.failed.load(), "an executor isn't used after a failure");
+  BoundGraph& bound = found->second;
+  impl.current = &bound;
+  ++impl.epoch;
+  impl.state.inputs = &inputs;
+  impl.state.cancelled_from.store(std::numeric_limits<int>::max());
+  impl.state.stop_requested.store(false);
+  if (impl.env.poison) {
+    for (std::size_t b = 0; b < bound.use_count.size(); ++b) bound.uses_left[b].store(bound.use_count[b]);
+    for (const Buffer& buffer : bound.graph->buffers) {
+      if (buffer.persistent || buffer.offset < 0) continue;
+      std::memset(impl.env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF, static_cast<std::size_t>(buffer.bytes));
+    }
+  }
+  impl.running.store(static_cast<int>(impl.workers.size()), std::memory_order_release);
+  impl.start.fetch_add(1, std::memory_order_acq_rel);
+  impl.start.notify_all();
+  impl.run_thread(0);
+  for (int left = impl.running.load(std::memory_order_acquire); left != 0; left = impl.running.load(std::memory_order_acquire)) impl.running.wait(left, std::memory_order_acquire);
+  for (auto& stream : impl.streams) stream->synchronize();
+  if (impl.failure) std::rethrow_exception(impl.failure);
+  RunResult result;
+  result.cancelled = impl.state.cancelled_from.load() != std::numeric_limits<int>::max();
+  for (const Buffer& buffer : bound.graph->buffers) {
+    if (buffer.tag == BufferTag::kControl && buffer.index == static_cast<std::int32_t>(Control::kReport)) {
+      std::memcpy(&result.report, impl.env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), sizeof(Report));
+      break;
+    }
+  }
+  result.report.stop_requested = impl.state.stop_requested.load();
+  return result;
+}
+
+const float* Executor::logits() const {
+  const auto found = impl_->graphs.find(GraphKind::kGenerate);
+  SLUICE_CHECK(found != impl_->graphs.end(), "no generate graph is bound");
+  for (const Buffer& buffer : found->second.graph->buffers) {
+    if (buffer.tag == BufferTag::kControl && buffer.index == static_cast<std::int32_t>(Control::kLogits)) {
+      return reinterpret_cast<const float*>(impl_->env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes));
+    }
+  }
+  SLUICE_CHECK(false, "the generate graph has no logits");
+  return nullptr;
+}
+
+comm::Traffic Executor::traffic(Lane lane) const {
+  const auto& channel = impl_->channels[static_cast<std::size_t>(lane)];
+  return channel ? channel->traffic() : comm::Traffic{};
+}
+
+}  // namespace sluice::schedule

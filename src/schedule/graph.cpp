@@ -1,0 +1,261 @@
+#include "schedule/graph.hpp"
+
+#include <algorithm>
+#include <ostream>
+
+#include "base/check.hpp"
+#include "base/hash.hpp"
+#include "base/units.hpp"
+
+namespace sluice::schedule {
+namespace {
+
+template <typename Enum, std::size_t N>
+std::string_view lookup(Enum value, const std::array<std::string_view, N>& names) {
+  const auto i = static_cast<std::size_t>(value);
+  return i < N ? names[i] : std::string_view("?");
+}
+
+}  // namespace
+
+std::string_view name_of(TaskKind kind) {
+  static constexpr std::array<std::string_view, 12> kNames{"load", "agree", "compute", "gather", "scatter", "move", "norm", "update", "send", "recv", "collective", "foreign"};
+  return lookup(kind, kNames);
+}
+
+std::string_view name_of(Lane lane) {
+  static constexpr std::array<std::string_view, kLaneCount> kNames{"compute", "host_compute", "gather_comm", "scatter_comm", "mesh_comm", "send",
+                                                                   "recv",    "upload",       "download",    "disk_read",    "disk_write"};
+  return lookup(lane, kNames);
+}
+
+bool is_communication(Lane lane) {
+  return lane == Lane::kGatherComm || lane == Lane::kScatterComm || lane == Lane::kMeshComm || lane == Lane::kSend || lane == Lane::kRecv;
+}
+
+std::string_view name_of(BufferTag tag) {
+  static constexpr std::array<std::string_view, kBufferTagCount> kNames{"working", "gradient", "moments", "gathered", "micro-gradient", "activation",
+                                                                        "saved", "activation-gradient", "workspace", "tokens", "control"};
+  return lookup(tag, kNames);
+}
+
+std::string_view name_of(Role role) {
+  static constexpr std::array<std::string_view, 16> kNames{"x", "y", "d", "saved", "workspace", "param", "grad", "tokens", "valid", "loss", "report", "source", "target", "exp_avg", "exp_avg_sq", "logits"};
+  return lookup(role, kNames);
+}
+
+std::string_view name_of(GraphKind kind) {
+  static constexpr std::array<std::string_view, 5> kNames{"step", "flush", "evaluate", "generate", "save"};
+  return lookup(kind, kNames);
+}
+
+const Use* StepGraph::use_of(const Task& task, Role role) const {
+  for (const Use& use : uses_of(task)) {
+    if (use.role == role) return &use;
+  }
+  return nullptr;
+}
+
+std::string StepGraph::task_name(TaskId id) const {
+  const Task& task = tasks[id];
+  const std::string micro = task.micro >= 0 ? cat(", micro-batch ", task.micro) : std::string();
+  switch (task.kind) {
+    case TaskKind::kCompute:
+      return cat(model::name_of(task.phase), " segment ", task.segment, micro);
+    case TaskKind::kGather:
+    case TaskKind::kScatter:
+    case TaskKind::kMove:
+      return cat(name_of(task.kind), " ", chunks::name_of(task.plane), " of chunk ", task.chunk, micro);
+    case TaskKind::kNorm:
+      return task.chunk >= 0 ? cat("norm of chunk ", task.chunk) : std::string("norm over ranks");
+    case TaskKind::kUpdate:
+    case TaskKind::kForeign:
+      return cat(name_of(task.kind), " chunk ", task.chunk);
+    case TaskKind::kAgree:
+      return cat("agree", task.can_cancel ? " (may cancel)" : "", micro);
+    case TaskKind::kLoad:
+    case TaskKind::kSend:
+    case TaskKind::kRecv:
+    case TaskKind::kCollective:
+      break;
+  }
+  return cat(name_of(task.kind), micro);
+}
+
+std::string StepGraph::buffer_name(BufferId id) const {
+  const Buffer& buffer = buffers[id];
+  return cat(name_of(buffer.tag), buffer.index >= 0 ? cat(" ", buffer.index) : std::string(), buffer.micro >= 0 ? cat("/", buffer.micro) : std::string());
+}
+
+std::uint64_t StepGraph::hash() const {
+  Hash hash;
+  hash.add(static_cast<std::uint64_t>(kind)).add(tasks.size()).add(buffers.size());
+  for (const Task& task : tasks) {
+    hash.add(static_cast<std::uint64_t>(task.kind) | static_cast<std::uint64_t>(task.lane) << 8 | static_cast<std::uint64_t>(task.phase) << 16 |
+             static_cast<std::uint64_t>(task.plane) << 24 | static_cast<std::uint64_t>(task.can_cancel) << 32 |
+             static_cast<std::uint64_t>(task.accumulate) << 33 | static_cast<std::uint64_t>(static_cast<std::uint16_t>(task.governed_by)) << 40);
+    hash.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(task.segment)) << 32 | static_cast<std::uint32_t>(task.chunk));
+    hash.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(task.micro)) << 32 | static_cast<std::uint32_t>(task.sequence));
+    for (const Use& use : uses_of(task)) {
+      hash.add(static_cast<std::uint64_t>(use.buffer) << 16 | static_cast<std::uint64_t>(use.access) << 8 | static_cast<std::uint64_t>(use.role));
+    }
+    for (const TaskId wait : waits_of(task)) hash.add(wait);
+  }
+  for (const Buffer& buffer : buffers) {
+    hash.add(static_cast<std::uint64_t>(buffer.tag) | static_cast<std::uint64_t>(buffer.tier) << 8).add(static_cast<std::uint64_t>(buffer.bytes)).add(static_cast<std::uint64_t>(buffer.offset));
+  }
+  return hash.value();
+}
+
+std::vector<StepGraph::Meeting> StepGraph::meetings(Lane lane) const {
+  std::vector<Meeting> result;
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    const Task& task = tasks[id];
+    if (task.lane != lane || task.sequence < 0) continue;
+    std::int64_t bytes = 0;
+    for (const Use& use : uses_of(task)) bytes += buffers[use.buffer].bytes;
+    result.push_back({task.kind, task.chunk, bytes, id});
+  }
+  return result;
+}
+
+void StepGraph::dump(std::ostream& out) const {
+  out << "graph " << name_of(kind) << ": " << tasks.size() << " tasks, " << buffers.size() << " buffers, " << waits.size() << " waits, hash " << Hash().add(hash()).hex()
+      << "\n";
+  for (int tier = 0; tier < spec::kTierCount; ++tier) {
+    const auto t = static_cast<std::size_t>(tier);
+    if (arena_bytes[t] == 0) continue;
+    out << "  " << spec::name_of(static_cast<spec::Tier>(tier)) << ": " << format_bytes(arena_bytes[t]) << ", of it persistent " << format_bytes(persistent_bytes[t])
+        << ", transient at once " << format_bytes(live_bytes_peak[t]) << "\n";
+  }
+  for (TaskId id = 0; id < tasks.size(); ++id) {
+    const Task& task = tasks[id];
+    out << id << " [" << name_of(task.lane) << "] " << task_name(id);
+    if (task.sequence >= 0) out << " #" << task.sequence;
+    if (task.governed_by >= 0) out << " under agree " << task.governed_by;
+    const char* separator = " | waits ";
+    for (const TaskId wait : waits_of(task)) {
+      out << separator << wait;
+      separator = " ";
+    }
+    separator = " | ";
+    for (const Use& use : uses_of(task)) {
+      const Buffer& buffer = buffers[use.buffer];
+      out << separator << (use.access == Access::kRead ? "r " : use.access == Access::kWrite ? "w " : "rw ") << name_of(use.role) << "=" << buffer_name(use.buffer) << "@"
+          << spec::name_of(buffer.tier) << "+" << buffer.offset << ":" << buffer.bytes;
+      separator = ", ";
+    }
+    out << "\n";
+  }
+}
+
+Clocks::Clocks(const StepGraph& graph) : graph_(graph), clocks_(graph.tasks.size()), position_(graph.tasks.size()) {
+  std::array<TaskId, kLaneCount> tail{};
+  tail.fill(kNone);
+  std::array<std::uint32_t, kLaneCount> length{};
+  for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+    const Task& task = graph.tasks[id];
+    const auto lane = static_cast<std::size_t>(task.lane);
+    Clock clock{};
+    const auto join = [&](TaskId before) {
+      const Clock& other = clocks_[before];
+      for (std::size_t l = 0; l < kLaneCount; ++l) clock[l] = std::max(clock[l], other[l]);
+      const auto l = static_cast<std::size_t>(graph.tasks[before].lane);
+      clock[l] = std::max(clock[l], position_[before] + 1);
+    };
+    if (tail[lane] != kNone) join(tail[lane]);
+    for (const TaskId wait : graph.waits_of(task)) join(wait);
+    clocks_[id] = clock;
+    position_[id] = length[lane]++;
+    tail[lane] = id;
+  }
+}
+
+bool Clocks::happens_before(TaskId a, TaskId b) const { return clocks_[b][static_cast<std::size_t>(graph_.tasks[a].lane)] > position_[a]; }
+
+BufferId GraphBuilder::add_buffer(const Buffer& buffer) {
+  SLUICE_CHECK(buffer.bytes >= 0, "a buffer of ", buffer.bytes, " bytes");
+  graph_.buffers.push_back(buffer);
+  hazards_.emplace_back();
+  return static_cast<BufferId>(graph_.buffers.size()) - 1;
+}
+
+void GraphBuilder::add_wait(TaskId on, Clocks::Clock& clock) {
+  const auto lane = static_cast<std::size_t>(graph_.tasks[on].lane);
+  if (clock[lane] > position_[on]) return;  // implied
+  graph_.waits.push_back(on);
+  const Clocks::Clock& other = clocks_[on];
+  for (std::size_t l = 0; l < kLaneCount; ++l) clock[l] = std::max(clock[l], other[l]);
+  clock[lane] = std::max(clock[lane], position_[on] + 1);
+}
+
+TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses) {
+  const TaskId id = static_cast<TaskId>(graph_.tasks.size());
+  const auto lane = static_cast<std::size_t>(task.lane);
+  task.first_use = static_cast<std::uint32_t>(graph_.uses.size());
+  task.use_count = static_cast<std::uint32_t>(uses.size());
+  task.first_wait = static_cast<std::uint32_t>(graph_.waits.size());
+  task.governed_by = governor_ordinal_;
+  if (is_communication(task.lane)) task.sequence = lane_sequence_[lane]++;
+  Clocks::Clock clock{};
+  if (lane_tail_[lane] != kNone) {
+    clock = clocks_[lane_tail_[lane]];
+    clock[lane] = std::max(clock[lane], position_[lane_tail_[lane]] + 1);
+  }
+  // Latest first: a later task's clock implies more.
+  std::array<TaskId, 256> candidates;
+  std::size_t count = 0;
+  std::vector<TaskId> overflow;
+  const auto candidate = [&](TaskId on) {
+    if (on == kNone) return;
+    if (count < candidates.size()) {
+      candidates[count++] = on;
+    } else {
+      overflow.push_back(on);
+    }
+  };
+  candidate(governor_);
+  for (const Use& use : uses) {
+    const Hazards& hazards = hazards_[use.buffer];
+    candidate(hazards.writer);
+    if (use.access != Access::kRead) {
+      for (const TaskId reader : hazards.readers) candidate(reader);
+    }
+  }
+  std::sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), std::greater<>());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i == 0 || candidates[i] != candidates[i - 1]) add_wait(candidates[i], clock);
+  }
+  for (const TaskId on : overflow) add_wait(on, clock);
+  task.wait_count = static_cast<std::uint32_t>(graph_.waits.size()) - task.first_wait;
+  for (const Use& use : uses) {
+    Buffer& buffer = graph_.buffers[use.buffer];
+    if (buffer.first == kNone) buffer.first = id;
+    buffer.last = id;
+    Hazards& hazards = hazards_[use.buffer];
+    if (use.access != Access::kRead) {
+      hazards.writer = id;
+      hazards.readers.fill(kNone);
+    } else {
+      hazards.readers[lane] = id;
+    }
+    graph_.uses.push_back(use);
+  }
+  clocks_.push_back(clock);
+  position_.push_back(lane_length_[lane]++);
+  lane_tail_[lane] = id;
+  ordinal_.push_back(task.kind == TaskKind::kAgree ? agree_count_++ : std::int16_t{-1});
+  graph_.tasks.push_back(task);
+  return id;
+}
+
+void GraphBuilder::govern_by(TaskId agree) {
+  SLUICE_CHECK(graph_.tasks[agree].kind == TaskKind::kAgree, graph_.task_name(agree), " can't govern");
+  SLUICE_CHECK(ordinal_[agree] >= governor_ordinal_, "an earlier agree can't take over");
+  governor_ = agree;
+  governor_ordinal_ = ordinal_[agree];
+}
+
+StepGraph GraphBuilder::finish() && { return std::move(graph_); }
+
+}  // namespace sluice::schedule

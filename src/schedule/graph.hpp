@@ -1,0 +1,189 @@
+#pragma once
+// The step graph: everything a rank does in one run, written down before it (design section 1).
+
+#include <array>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chunks/layout.hpp"
+#include "model/model.hpp"
+#include "spec/plan.hpp"
+
+namespace sluice::schedule {
+
+enum class TaskKind : std::uint8_t { kLoad, kAgree, kCompute, kGather, kScatter, kMove, kNorm, kUpdate, kSend, kRecv, kCollective, kForeign };
+std::string_view name_of(TaskKind kind);
+
+enum class Lane : std::uint8_t {
+  kCompute,
+  kHostCompute,
+  kGatherComm,
+  kScatterComm,
+  kMeshComm,
+  kSend,
+  kRecv,
+  kUpload,
+  kDownload,
+  kDiskRead,
+  kDiskWrite
+};
+inline constexpr int kLaneCount = 11;
+std::string_view name_of(Lane lane);
+/// Lanes served by the thread that owns communication.
+bool is_communication(Lane lane);
+
+using TaskId = std::uint32_t;
+using BufferId = std::uint32_t;
+inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+/// What a buffer is for: its accounting tag and, with `index`, its name for people.
+enum class BufferTag : std::uint8_t { kWorking, kGradient, kMoments, kGathered, kMicroGradient, kActivation, kSaved, kActivationGradient, kWorkspace, kTokens, kControl };
+inline constexpr int kBufferTagCount = 11;
+std::string_view name_of(BufferTag tag);
+
+/// A planned range of one tier's arena. Persistent ones keep their contents between runs and stand at the same offset in every
+/// graph of a set; the others live from their first to their last task.
+struct Buffer {
+  BufferTag tag = BufferTag::kWorkspace;
+  spec::Tier tier = spec::Tier::kDevice;
+  bool persistent = false;
+  std::int32_t index = -1;      // chunk, run, segment or control number, by tag
+  std::int32_t micro = -1;      // micro-batch, or -1
+  std::int64_t bytes = 0;
+  std::int64_t offset = -1;     // in its tier's arena; set by placement
+  TaskId first = kNone;         // in the linear order
+  TaskId last = kNone;
+};
+
+enum class Access : std::uint8_t { kRead, kWrite, kReadWrite };
+
+/// What a use is to its task's body.
+enum class Role : std::uint8_t { kInput, kOutput, kGradientInOut, kSaved, kWorkspace, kParam, kParamGrad, kTokens, kValidCount, kLoss, kReport, kSource, kTarget, kMoment1, kMoment2, kLogits };
+std::string_view name_of(Role role);
+
+/// A task's claim on a buffer. A task's body is given only what it declares.
+struct Use {
+  BufferId buffer;
+  Access access;
+  Role role;
+};
+
+/// What an agree task may do to the step.
+enum class AgreeRole : std::uint8_t { kStart, kMicroBatch, kBeforeUpdate };
+
+struct Task {
+  TaskKind kind = TaskKind::kCompute;
+  Lane lane = Lane::kCompute;
+  model::Phase phase = model::Phase::kForward;    // compute
+  chunks::Plane plane = chunks::Plane::kWorking;  // gather, scatter, move: of the source
+  AgreeRole agree_role = AgreeRole::kStart;
+  bool can_cancel = false;         // agree: a stop request cancels the step here
+  bool accumulate = false;         // scatter: added to the shard
+  std::int16_t governed_by = -1;   // ordinal of the agree that can cancel this task; -1: none yet
+  std::int32_t segment = -1;       // compute
+  std::int32_t chunk = -1;         // gather, scatter, norm, update, foreign
+  std::int32_t micro = -1;
+  std::int32_t sequence = -1;      // place in its lane's sequence of collectives; -1: not a collective
+  std::uint32_t first_use = 0, use_count = 0;
+  std::uint32_t first_wait = 0, wait_count = 0;
+};
+
+enum class GraphKind : std::uint8_t { kStep, kFlush, kEvaluate, kGenerate, kSave };
+std::string_view name_of(GraphKind kind);
+
+/// One rank class's tasks in linear order, with waits that all point backwards. Lanes are projections of that order, and each is
+/// executed first in, first out.
+class StepGraph {
+ public:
+  GraphKind kind = GraphKind::kStep;
+  std::vector<Task> tasks;
+  std::vector<Buffer> buffers;
+  std::vector<Use> uses;      // of all tasks, task by task
+  std::vector<TaskId> waits;  // of all tasks, task by task; same-lane order is implied and not listed
+
+  std::span<const Use> uses_of(const Task& task) const { return {uses.data() + task.first_use, task.use_count}; }
+  std::span<const TaskId> waits_of(const Task& task) const { return {waits.data() + task.first_wait, task.wait_count}; }
+  /// The first use of that role; null if there is none.
+  const Use* use_of(const Task& task, Role role) const;
+  std::string task_name(TaskId id) const;    // "forward layer 3 attention, micro-batch 0"
+  std::string buffer_name(BufferId id) const;
+
+  /// Bytes of each tier's arena that the graph needs; after placement.
+  std::array<std::int64_t, spec::kTierCount> arena_bytes{};
+  std::array<std::int64_t, spec::kTierCount> persistent_bytes{};
+  /// The most bytes of transient buffers alive at once: what placement could reach at best.
+  std::array<std::int64_t, spec::kTierCount> live_bytes_peak{};
+
+  /// Identity of everything above: simulator and executor report the same one.
+  std::uint64_t hash() const;
+  /// The sequence of collectives (kind, bytes, order) of one lane, for the comparison over ranks before step 1.
+  struct Meeting {
+    TaskKind kind;
+    std::int32_t subject;
+    std::int64_t bytes;
+    TaskId task;
+  };
+  std::vector<Meeting> meetings(Lane lane) const;
+  /// One line a task, for people.
+  void dump(std::ostream& out) const;
+};
+
+/// Per task, for every lane, how many of that lane's tasks are certainly complete before it starts (its own lane counts those
+/// before it). Task a happens before b iff clock(b)[lane(a)] > position of a in its lane.
+class Clocks {
+ public:
+  explicit Clocks(const StepGraph& graph);
+  bool happens_before(TaskId a, TaskId b) const;
+
+ private:
+  friend class GraphBuilder;
+  using Clock = std::array<std::uint32_t, kLaneCount>;
+  const StepGraph& graph_;
+  std::vector<Clock> clocks_;
+  std::vector<std::uint32_t> position_;
+};
+
+/// Emits tasks in linear order. Waits are derived from the uses: a read waits for the last writer, a write for the last writer
+/// and all readers since. Waits that others imply are left out.
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(GraphKind kind) { graph_.kind = kind; }
+  BufferId add_buffer(const Buffer& buffer);
+  /// Appends `task` (its use and wait fields are filled here).
+  TaskId add_task(Task task, std::span<const Use> uses);
+  /// From now on every task waits for this agree and is skipped if it (or one before it) cancels the step.
+  void govern_by(TaskId agree);
+  std::int16_t agree_count() const { return agree_count_; }
+  const StepGraph& graph() const { return graph_; }
+  StepGraph finish() &&;
+
+ private:
+  struct Hazards {
+    TaskId writer = kNone;
+    std::array<TaskId, kLaneCount> readers;  // the last reader per lane since the last write
+    Hazards() { readers.fill(kNone); }
+  };
+  void add_wait(TaskId on, Clocks::Clock& clock);
+
+  StepGraph graph_;
+  std::vector<Hazards> hazards_;
+  std::vector<Clocks::Clock> clocks_;
+  std::vector<std::uint32_t> position_;
+  std::array<std::uint32_t, kLaneCount> lane_length_{};
+  std::array<std::int32_t, kLaneCount> lane_sequence_{};
+  std::array<TaskId, kLaneCount> lane_tail_ = [] {
+    std::array<TaskId, kLaneCount> none{};
+    none.fill(kNone);
+    return none;
+  }();
+  TaskId governor_ = kNone;
+  std::int16_t governor_ordinal_ = -1;
+  std::int16_t agree_count_ = 0;
+  std::vector<std::int16_t> ordinal_;  // of agree tasks, by task
+};
+
+}  // namespace sluice::schedule

@@ -1,0 +1,442 @@
+// The JSON forms of all values of this folder. Each value lists its fields once, in `visit`; the same list writes and reads
+// them, so that the two can't drift apart, and its structured binding doesn't compile when a field is missing.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/check.hpp"
+#include "spec/json_text.hpp"
+#include "spec/machine_spec.hpp"
+#include "spec/model_spec.hpp"
+#include "spec/plan.hpp"
+#include "spec/training_spec.hpp"
+
+namespace sluice::spec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename E>
+struct Names;
+template <>
+struct Names<ScheduleKind> {
+  static constexpr std::array<std::pair<ScheduleKind, const char*>, 3> kTable{
+      {{ScheduleKind::kConstant, "constant"}, {ScheduleKind::kLinear, "linear"}, {ScheduleKind::kCosine, "cosine"}}};
+};
+template <>
+struct Names<DecayOn> {
+  static constexpr std::array<std::pair<DecayOn, const char*>, 2> kTable{{{DecayOn::kMatrices, "matrices"}, {DecayOn::kAll, "all"}}};
+};
+template <>
+struct Names<UpdateMode> {
+  static constexpr std::array<std::pair<UpdateMode, const char*>, 3> kTable{
+      {{UpdateMode::kAtEnd, "at_end"}, {UpdateMode::kNextForward, "next_forward"}, {UpdateMode::kInBackward, "in_backward"}}};
+};
+
+/// Per-segment flags, written as one text of digits: "0110".
+template <typename Flags>
+struct Digits {
+  Flags& flags;
+};
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, ModelSpec>
+void visit(V& v, T& m) {
+  auto& [name, family, vocab, context, hidden, layers, heads, ffn, norm_eps, init_std, embedding_dropout, attention_dropout,
+         residual_dropout, tied_head] = m;
+  v("name", name);
+  v("family", family);
+  v("vocab", vocab);
+  v("context", context);
+  v("hidden", hidden);
+  v("layers", layers);
+  v("heads", heads);
+  v("ffn", ffn);
+  v("norm_eps", norm_eps);
+  v("init_std", init_std);
+  v("embedding_dropout", embedding_dropout);
+  v("attention_dropout", attention_dropout);
+  v("residual_dropout", residual_dropout);
+  v("tied_head", tied_head);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, MeshSpec>
+void visit(V& v, T& m) {
+  auto& [data, pipeline, tensor, sequence] = m;
+  v("data", data);
+  v("pipeline", pipeline);
+  v("tensor", tensor);
+  v("sequence", sequence);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, BatchSpec>
+void visit(V& v, T& b) {
+  auto& [global_batch, micro_batch, accumulation, sequence_length] = b;
+  v("global_batch", global_batch);
+  v("micro_batch", micro_batch);
+  v("accumulation", accumulation);
+  v("sequence_length", sequence_length);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, OptimizerSpec>
+void visit(V& v, T& o) {
+  auto& [beta1, beta2, eps, weight_decay, decay_on, gradient_clipping] = o;
+  v("beta1", beta1);
+  v("beta2", beta2);
+  v("eps", eps);
+  v("weight_decay", weight_decay);
+  v("decay_on", decay_on);
+  v("gradient_clipping", gradient_clipping);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, ScheduleSpec>
+void visit(V& v, T& s) {
+  auto& [kind, peak, warmup_start, warmup_steps, total_steps, final_ratio, delay_steps, delay_steps] = s;
+  v("kind", kind);
+  v("peak", peak);
+  v("warmup_start", warmup_start);
+  v("warmup_steps", warmup_steps);
+  v("total_steps", total_steps);
+  v("final_ratio", final_ratio);
+  v("delay_steps", delay_steps);
+  v("delay_steps", delay_steps);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, TrainingSpec>
+void visit(V& v, T& t) {
+  auto& [batch, optimizer, schedule, seed] = t;
+  v("batch", batch);
+  v("optimizer", optimizer);
+  v("schedule", schedule);
+  v("seed", seed);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, Plan>
+void visit(V& v, T& p) {
+  auto& [zero_stage, chunk_elements, rcache_elements, prefetch_segments, micro_batch, accumulation, update_mode, recompute, threads, mesh] =
+      p;
+  v("zero_stage", zero_stage);
+  v("chunk_elements", chunk_elements);
+  v("rcache_elements", rcache_elements);
+  v("prefetch_segments", prefetch_segments);
+  v("micro_batch", micro_batch);
+  v("accumulation", accumulation);
+  v("update_mode", update_mode);
+  Digits<std::conditional_t<std::is_const_v<T>, const std::vector<std::uint8_t>, std::vector<std::uint8_t>>> digits{recompute};
+  v("recompute", digits);
+  v("threads", threads);
+  v("mesh", mesh);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, ArithmeticSignature>
+void visit(V& v, T& s) {
+  auto& [mesh, micro_batch, accumulation, reduce_point, dtypes, isa, threads, libraries] = s;
+  v("mesh", mesh);
+  v("micro_batch", micro_batch);
+  v("accumulation", accumulation);
+  v("reduce_point", reduce_point);
+  v("dtypes", dtypes);
+  v("isa", isa);
+  v("threads", threads);
+  v("libraries", libraries);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, LinearCost>
+void visit(V& v, T& c) {
+  auto& [latency_seconds, bytes_per_second] = c;
+  v("latency_seconds", latency_seconds);
+  v("bytes_per_second", bytes_per_second);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, SegmentTime>
+void visit(V& v, T& s) {
+  auto& [segment, phase, hidden, rows, sequence, seconds] = s;
+  v("segment", segment);
+  v("phase", phase);
+  v("hidden", hidden);
+  v("rows", rows);
+  v("sequence", sequence);
+  v("seconds", seconds);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, MachineSpec>
+void visit(V& v, T& m) {
+  auto& [name, device, device_name, isa, ranks_per_node, cores_per_node, threads_per_rank, flops_per_core, device_flops,
+         memory_bytes_per_second, update_bytes_per_second, gather, scatter, agree_seconds, task_seconds, wake_seconds, device_bytes,
+         host_bytes, unplanned_bytes, segments, sources] = m;
+  v("name", name);
+  v("device", device);
+  v("device_name", device_name);
+  v("isa", isa);
+  v("ranks_per_node", ranks_per_node);
+  v("cores_per_node", cores_per_node);
+  v("threads_per_rank", threads_per_rank);
+  v("flops_per_core", flops_per_core);
+  v("device_flops", device_flops);
+  v("memory_bytes_per_second", memory_bytes_per_second);
+  v("update_bytes_per_second", update_bytes_per_second);
+  v("gather", gather);
+  v("scatter", scatter);
+  v("agree_seconds", agree_seconds);
+  v("task_seconds", task_seconds);
+  v("wake_seconds", wake_seconds);
+  v("device_bytes", device_bytes);
+  v("host_bytes", host_bytes);
+  v("unplanned_bytes", unplanned_bytes);
+  v("segments", segments);
+  v("sources", sources);
+}
+
+// ---- writing
+
+template <typename T>
+Json write_value(const T& value);
+
+struct Writer {
+  Json object = Json::object();
+  template <typename T>
+  void operator()(const char* key, const T& value) {
+    object[key] = write_value(value);
+  }
+};
+
+template <typename T>
+Json write_value(const T& value) {
+  if constexpr (std::is_same_v<T, std::string> || std::is_integral_v<T> || std::is_same_v<T, std::map<std::string, std::string>>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, double>) {
+    SLUICE_CHECK(std::isfinite(value), "JSON has no form for ", value);
+    return value;
+  } else if constexpr (std::is_enum_v<T>) {
+    for (const auto& [known, name] : Names<T>::kTable) {
+      if (known == value) return name;
+    }
+    SLUICE_CHECK(false, "an enumerator without a name");
+  } else if constexpr (std::is_same_v<T, std::vector<SegmentTime>>) {
+    Json array = Json::array();
+    for (const SegmentTime& each : value) array.push_back(write_value(each));
+    return array;
+  } else {
+    Writer writer;
+    visit(writer, value);
+    return writer.object;
+  }
+}
+
+template <typename Flags>
+Json write_value(const Digits<Flags>& value) {
+  std::string digits;
+  for (const std::uint8_t flag : value.flags) {
+    SLUICE_CHECK(flag <= 1, "a recompute flag is ", static_cast<int>(flag));
+    digits += flag != 0 ? '1' : '0';
+  }
+  return digits;
+}
+
+template <typename T>
+std::string write(const T& value) {
+  try {
+    return write_value(value).dump(2);
+  } catch (const nlohmann::json::exception& error) {
+    throw RequestError(cat("a text that is not UTF-8 can't be written as JSON: ", error.what()));
+  }
+}
+
+// ---- reading
+
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+class Reader {
+ public:
+  Reader(const Json& object, const std::string& source, const std::string& prefix) : object_(object), source_(source), prefix_(prefix) {
+    if (object.is_object()) return;
+    throw FormatError(source, cat(prefix.empty() ? std::string() : cat("key \"", prefix.substr(0, prefix.size() - 1), "\": "), "found ",
+                                  shown(object), ", expected an object {...}"));
+  }
+
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    known_.emplace_back(key);
+    const auto found = object_.find(key);
+    if (found == object_.end()) {
+      if (missing_.empty()) missing_ = key;
+      return;
+    }
+    read(prefix_ + key, *found, value);
+  }
+
+  /// Refuses what the visit did not ask for, before what it missed: a misspelt key is both.
+  void finish() const {
+    for (const auto& [key, value] : object_.items()) {
+      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      const std::string near = nearest_word(key, known_);
+      throw FormatError(source_, cat("key \"", prefix_, key, "\" is unknown; ",
+                                     near.empty() ? cat("known: ", all_known()) : cat("the nearest known key is \"", prefix_, near, "\"")));
+    }
+    if (!missing_.empty()) throw FormatError(source_, cat("key \"", prefix_, missing_, "\" is missing"));
+  }
+
+ private:
+  std::string all_known() const {
+    std::string text;
+    for (const std::string& key : known_) text += (text.empty() ? "" : ", ") + key;
+    return text;
+  }
+
+  [[noreturn]] void refuse(const std::string& path, const Json& found, const std::string& expected) const {
+    throw FormatError(source_, cat("key \"", path, "\": found ", shown(found), ", expected ", expected));
+  }
+
+  template <typename T>
+  void read(const std::string& path, const Json& json, T& value) const {
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!json.is_boolean()) refuse(path, json, "true or false");
+      value = json.get<bool>();
+    } else if constexpr (std::is_integral_v<T>) {
+      read_whole(path, json, value);
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (!json.is_number()) refuse(path, json, "a number");
+      value = json.get<double>();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!json.is_string()) refuse(path, json, "a text");
+      value = json.get<std::string>();
+    } else if constexpr (std::is_enum_v<T>) {
+      read_enum(path, json, value);
+    } else if constexpr (std::is_same_v<T, std::vector<SegmentTime>>) {
+      if (!json.is_array()) refuse(path, json, "a list [...]");
+      value.clear();
+      for (std::size_t i = 0; i < json.size(); ++i) read(cat(path, "[", i, "]"), json[i], value.emplace_back());
+    } else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+      if (!json.is_object()) refuse(path, json, "an object of texts");
+      value.clear();
+      for (const auto& [key, each] : json.items()) read(cat(path, ".", key), each, value[key]);
+    } else if constexpr (std::is_same_v<T, Digits<std::vector<std::uint8_t>>>) {
+      if (!json.is_string()) refuse(path, json, "a text of 0 and 1, one digit a segment");
+      value.flags.clear();
+      for (const char digit : json.get<std::string>()) {
+        if (digit != '0' && digit != '1') refuse(path, json, "a text of 0 and 1, one digit a segment");
+        value.flags.push_back(digit == '1' ? 1 : 0);
+      }
+    } else {
+      Reader inner(json, source_, path + ".");
+      visit(inner, value);
+      inner.finish();
+    }
+  }
+
+  template <typename T>
+  void read_whole(const std::string& path, const Json& json, T& value) const {
+    const bool fits = json.is_number_unsigned() ? std::in_range<T>(json.get<std::uint64_t>())
+                                                : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+    if (!fits) refuse(path, json, cat("a whole number from ", std::numeric_limits<T>::min(), " to ", std::numeric_limits<T>::max()));
+    value = json.get<T>();
+  }
+
+  template <typename E>
+  void read_enum(const std::string& path, const Json& json, E& value) const {
+    std::string names;
+    for (const auto& [known, name] : Names<E>::kTable) {
+      if (json.is_string() && json.get<std::string>() == name) {
+        value = known;
+        return;
+      }
+      names += cat(names.empty() ? "one of \"" : ", \"", name, "\"");
+    }
+    refuse(path, json, names);
+  }
+
+  const Json& object_;
+  const std::string& source_;
+  std::string prefix_;
+  std::vector<std::string> known_;
+  std::string missing_;
+};
+
+template <typename T>
+T read(const std::string& text, const std::string& source) {
+  const std::string problem = json_problem(text);
+  if (!problem.empty()) throw FormatError(source, problem);
+  const Json json = Json::parse(text);
+  T value;
+  Reader reader(json, source, "");
+  visit(reader, value);
+  reader.finish();
+  return value;
+}
+
+}  // namespace
+
+std::string_view name_of(UpdateMode mode) {
+  for (const auto& [known, name] : Names<UpdateMode>::kTable) {
+    if (known == mode) return name;
+  }
+  SLUICE_CHECK(false, "an update mode without a name");
+}
+
+std::string to_json(const ModelSpec& model) {
+  return write(model);
+}
+std::string to_json(const MeshSpec& mesh) {
+  return write(mesh);
+}
+std::string to_json(const TrainingSpec& training) {
+  return write(training);
+}
+std::string to_json(const Plan& plan) {
+  return write(plan);
+}
+std::string to_json(const ArithmeticSignature& signature) {
+  return write(signature);
+}
+std::string to_json(const MachineSpec& machine) {
+  return write(machine);
+}
+
+ModelSpec model_spec_from_json(const std::string& text, const std::string& source) {
+  return read<ModelSpec>(text, source);
+}
+MeshSpec mesh_spec_from_json(const std::string& text, const std::string& source) {
+  return read<MeshSpec>(text, source);
+}
+TrainingSpec training_spec_from_json(const std::string& text, const std::string& source) {
+  return read<TrainingSpec>(text, source);
+}
+ArithmeticSignature signature_from_json(const std::string& text, const std::string& source) {
+  return read<ArithmeticSignature>(text, source);
+}
+MachineSpec machine_spec_from_json(const std::string& text, const std::string& source) {
+  return read<MachineSpec>(text, source);
+}
+
+Plan plan_from_json(const std::string& text, const std::string& source) {
+  const Plan plan = read<Plan>(text, source);
+  if (plan.zero_stage < 0 || plan.zero_stage > 3) {
+    throw FormatError(source, cat("key \"zero_stage\": found ", plan.zero_stage, ", expected 0, 1, 2 or 3"));
+  }
+  return plan;
+}
+
+}  // namespace sluice::spec

@@ -1,0 +1,102 @@
+#pragma once
+// One rank's training engine: the persistent state, the set of graphs on it and the executor that runs them. Holds no
+// condition on any strategy; those are in the graphs.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chunks/layout.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+#include "memory/ledger.hpp"
+#include "model/model.hpp"
+#include "schedule/build.hpp"
+#include "schedule/execute.hpp"
+#include "spec/machine_spec.hpp"
+#include "spec/plan.hpp"
+#include "spec/training_spec.hpp"
+
+namespace sluice::train {
+
+struct EngineSetup {
+  spec::ModelSpec model;
+  spec::TrainingSpec training;
+  spec::Plan plan;
+  comm::Communicator* group = nullptr;  // the data-parallel group; outlives the engine
+  device::Device* device = nullptr;     // outlives the engine
+  std::int64_t device_budget_bytes = 0;  // of this rank's device arena; 0: no limit
+  TraceSink* trace = nullptr;
+  schedule::Threading threading = schedule::Threading::kFolded;
+  ops::Backend backend = ops::Backend::kCpu;
+  bool poison = false;  // tests
+  bool verify_graphs = false;  // tests and --dump-graph: prove order and freedom from races before running
+};
+
+/// A contiguous part of one parameter's plane that this rank holds.
+struct HeldPiece {
+  chunks::Plane plane;
+  int param;
+  std::int64_t begin;  // element of the flattened parameter
+  std::int64_t count;
+  float* data;
+};
+
+/// One step as the loop asks for it.
+struct StepRequest {
+  std::int64_t step = 0;           // 1-based
+  double learning_rate = 0;        // of this step's update
+  std::function<std::int64_t(int micro, const schedule::TokenRows& rows)> load;
+  std::function<bool()> stop;
+};
+
+class Engine {
+ public:
+  /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, binds. Throws OutOfMemory
+  /// where the plan's arenas exceed the budget or the machine.
+  explicit Engine(const EngineSetup& setup);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  const model::Model& model() const noexcept;
+  const spec::Plan& plan() const noexcept;
+  spec::ArithmeticSignature signature() const;
+  const schedule::StepGraph& graph(schedule::GraphKind kind) const;
+
+  /// Every parameter drawn by the counter-based generator from `seed`; moments zero. The same for every plan and rank count.
+  void initialise(std::uint64_t seed);
+  /// Runs one step. A cancelled step (a stop request at a cancel point) leaves the state of the step before.
+  schedule::RunResult step(const StepRequest& request);
+  /// Applies an update that is still pending (next_forward). Before anything looks at the state from outside.
+  void flush();
+  bool has_pending_update() const noexcept;
+  /// Mean loss over the valid tokens of one micro-batch a rank, over all ranks. Collective.
+  schedule::Report evaluate(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load);
+  /// Logits [vocab] that follow token `position` of one row. Valid until the next run.
+  const float* next_logits(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load, std::int64_t position);
+
+  /// What this rank *owns*: over all ranks every element of the parameters and both moments exactly once. Stable addresses.
+  const std::vector<HeldPiece>& owned_pieces() const noexcept;
+  /// What this rank *holds*: owned parts and whole planes; filling them all restores the state.
+  const std::vector<HeldPiece>& held_pieces() const noexcept;
+  /// Runs the save graph: `write(i)` is called for every owned piece i, in an order the graph decides. Flushes before.
+  void save(const std::function<void(std::size_t piece)>& write);
+
+  /// Updates applied so far (Adam's t); set after a load.
+  std::int64_t adam_count() const noexcept;
+  void set_adam_count(std::int64_t count) noexcept;
+
+  comm::Traffic traffic(schedule::Lane lane) const;
+  /// Bytes of this rank's arenas by tier, and of them by tag, in the step graph.
+  std::array<std::int64_t, spec::kTierCount> arena_bytes() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::train

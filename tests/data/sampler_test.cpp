@@ -1,0 +1,174 @@
+#include "data/sampler.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.hpp"
+#include "ops/cross_entropy.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+namespace sluice::data {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_error;
+using testing::TempDir;
+
+/// Rows with their memory, poisoned.
+struct Batch {
+  std::int64_t sequence;
+  std::vector<std::int32_t> inputs;
+  std::vector<std::int32_t> targets;
+  std::vector<std::int64_t> ids;
+  Batch(std::int64_t rows, std::int64_t t)
+      : sequence(t), inputs(static_cast<std::size_t>(rows * t), -99), targets(inputs), ids(static_cast<std::size_t>(rows), -99) {}
+  Rows rows() { return {inputs.data(), targets.data(), ids.data()}; }
+  std::vector<std::int32_t> input(std::int64_t row) const {
+    return {inputs.begin() + row * sequence, inputs.begin() + (row + 1) * sequence};
+  }
+  std::vector<std::int32_t> target(std::int64_t row) const {
+    return {targets.begin() + row * sequence, targets.begin() + (row + 1) * sequence};
+  }
+};
+
+/// A text of `tokens` tokens (its end-of-document included), byte i being i + 1.
+Corpus counting(const TempDir& dir, int tokens) {
+  std::string text;
+  for (int i = 0; i + 1 < tokens; ++i) text += static_cast<char>(i + 1);
+  return Corpus({dir.write("counting.txt", text)}, 257);
+}
+
+TEST(TrainingSampler, CountsWholeSamples) {
+  const auto samples = [](std::int64_t tokens, std::int64_t t) {
+    return TrainingSampler(tokens, t, Order::kSequential, 1).samples_per_epoch();
+  };
+  EXPECT_EQ(samples(9, 4), 2);  // tokens 0-4 and 4-8
+  EXPECT_EQ(samples(8, 4), 1);
+  EXPECT_EQ(samples(5, 4), 1);
+  EXPECT_EQ(samples(std::int64_t{1} << 45, 1024), (std::int64_t{1} << 35) - 1);
+  expect_error<RequestError>([&] { samples(4, 4); }, {"found 4 tokens", "at least 5", "sequence_length"});
+  expect_error<RequestError>([&] { samples(0, 4); }, {"found 0 tokens"});
+}
+
+TEST(TrainingSampler, SequentialRowsAreTheNextSamplesInOrder) {
+  const TempDir dir;
+  const Corpus corpus = counting(dir, 40);
+  const TrainingSampler sampler(corpus.tokens(), 3, Order::kSequential, 1);
+  ASSERT_EQ(sampler.samples_per_epoch(), 13);
+  // Two ranks, two rows each, two micro-batches: a global batch of 8; the second step begins at sample 8 and crosses the epoch.
+  for (std::int64_t step = 0; step < 3; ++step) {
+    for (std::int64_t micro = 0; micro < 2; ++micro) {
+      for (std::int64_t rank = 0; rank < 2; ++rank) {
+        Batch batch(2, 3);
+        sampler.fill(corpus, step * 8, micro, {2, 2, rank}, batch.rows());
+        for (std::int64_t k = 0; k < 2; ++k) {
+          const std::int64_t j = micro * 4 + rank * 2 + k;  // its row in the global batch
+          const std::int64_t number = step * 8 + j;
+          const auto first = static_cast<std::int32_t>(number % 13 * 3 + 1);
+          EXPECT_EQ(batch.ids[static_cast<std::size_t>(k)], number);
+          EXPECT_THAT(batch.input(k), ElementsAre(first, first + 1, first + 2));
+          EXPECT_THAT(batch.target(k), ElementsAre(first + 1, first + 2, first + 3 == 40 ? 256 : first + 3));
+        }
+      }
+    }
+  }
+}
+
+TEST(TrainingSampler, AnyLayoutHoldsTheSameGlobalBatch) {
+  const TempDir dir;
+  const Corpus corpus = counting(dir, 200);
+  const TrainingSampler sampler(corpus.tokens(), 4, Order::kShuffled, 9);
+  const auto global_batch = [&](std::int64_t micro_batch, std::int64_t ranks) {
+    std::map<std::int64_t, std::vector<std::int32_t>> rows;  // by running number
+    for (std::int64_t micro = 0; micro < 24 / (micro_batch * ranks); ++micro) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        Batch batch(micro_batch, 4);
+        sampler.fill(corpus, 36, micro, {micro_batch, ranks, rank}, batch.rows());
+        for (std::int64_t k = 0; k < micro_batch; ++k) rows[batch.ids[static_cast<std::size_t>(k)]] = batch.input(k);
+      }
+    }
+    return rows;
+  };
+  const auto whole = global_batch(24, 1);
+  EXPECT_EQ(whole.size(), 24U);
+  EXPECT_EQ(whole.begin()->first, 36);
+  EXPECT_EQ(global_batch(1, 1), whole);
+  EXPECT_EQ(global_batch(2, 3), whole);
+  EXPECT_EQ(global_batch(3, 8), whole);
+}
+
+TEST(TrainingSampler, ShuffledEpochsHoldEverySampleOnceInTheirOwnOrder) {
+  const TrainingSampler sampler(1001, 10, Order::kShuffled, 4);
+  ASSERT_EQ(sampler.samples_per_epoch(), 100);
+  std::vector<std::vector<std::int64_t>> epochs(3);
+  for (std::int64_t number = 0; number < 300; ++number) epochs[static_cast<std::size_t>(number / 100)].push_back(sampler.sample_at(number));
+  for (const std::vector<std::int64_t>& epoch : epochs) {
+    EXPECT_EQ(std::set<std::int64_t>(epoch.begin(), epoch.end()).size(), 100U);
+    EXPECT_FALSE(std::is_sorted(epoch.begin(), epoch.end()));
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+  EXPECT_NE(TrainingSampler(1001, 10, Order::kShuffled, 5).sample_at(0), sampler.sample_at(0));
+}
+
+TEST(EvaluationSampler, PredictsEveryTokenOnce) {
+  const TempDir dir;
+  for (const int tokens : {2, 3, 7, 8, 9, 25}) {
+    const Corpus corpus = counting(dir, tokens);
+    const EvaluationSampler sampler(corpus.tokens(), 4);
+    EXPECT_EQ(sampler.predictions(), tokens - 1);
+    for (const std::int64_t ranks : {1, 2, 3}) {
+      std::vector<std::int32_t> predicted;
+      std::int64_t batches = -1;
+      std::map<std::int64_t, std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>> rows;
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const RowLayout layout{2, ranks, rank};
+        EXPECT_TRUE(batches < 0 || batches == sampler.batches(layout)) << "all ranks run as many";
+        batches = sampler.batches(layout);
+        for (std::int64_t b = 0; b < batches; ++b) {
+          Batch batch(2, 4);
+          sampler.fill(corpus, b, layout, batch.rows());
+          for (std::int64_t k = 0; k < 2; ++k) rows[batch.ids[static_cast<std::size_t>(k)]] = {batch.input(k), batch.target(k)};
+        }
+      }
+      EXPECT_EQ(rows.size(), static_cast<std::size_t>(batches * 2 * ranks));
+      for (const auto& [id, row] : rows) {
+        for (std::size_t t = 0; t < 4; ++t) {
+          if (row.second[t] == ops::kIgnoredTarget) {
+            EXPECT_EQ(row.first[t], 0) << "an ignored position still has a valid input";
+          } else {
+            EXPECT_EQ(row.first[t], static_cast<std::int32_t>(predicted.size()) + 1);
+            predicted.push_back(row.second[t]);
+          }
+        }
+      }
+      std::vector<std::int32_t> expected;
+      for (int i = 1; i + 1 < tokens; ++i) expected.push_back(i + 1);
+      expected.push_back(256);
+      EXPECT_EQ(predicted, expected) << tokens << " tokens, " << ranks << " ranks";
+    }
+  }
+}
+
+TEST(EvaluationSampler, MasksTheTailAndTheRowsPastIt) {
+  const TempDir dir;
+  const Corpus corpus = counting(dir, 7);  // 6 predictions: a row of 4, a row of 2
+  const EvaluationSampler sampler(corpus.tokens(), 4);
+  EXPECT_EQ(sampler.rows(), 2);
+  EXPECT_EQ(sampler.batches({3, 1, 0}), 1);
+  Batch batch(3, 4);
+  sampler.fill(corpus, 0, {3, 1, 0}, batch.rows());
+  EXPECT_THAT(batch.input(0), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(batch.target(0), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(batch.input(1), ElementsAre(5, 6, 0, 0));
+  EXPECT_THAT(batch.target(1), ElementsAre(6, 256, -1, -1));
+  EXPECT_THAT(batch.input(2), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(batch.target(2), ElementsAre(-1, -1, -1, -1));
+  EXPECT_THAT(batch.ids, ElementsAre(0, 1, 2));
+  expect_error<RequestError>([] { EvaluationSampler(1, 4); }, {"found 1 tokens", "at least 2"});
+}
+
+}  // namespace
+}  // namespace sluice::data
