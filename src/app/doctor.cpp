@@ -153,7 +153,10 @@ DoctorFacts read_doctor_facts(const Environment& environment, const std::vector<
   facts.folder_free_bytes = space_of(facts.folder).free;
   facts.temporary_folder = value_of(environment, "TMPDIR").empty() ? "/tmp" : value_of(environment, "TMPDIR");
   facts.temporary_free_bytes = space_of(facts.temporary_folder).free;
-  facts.mpi_size = static_cast<int>(std::clamp<std::int64_t>(number_in(environment, "OMPI_COMM_WORLD_SIZE").value_or(1), 1, 1 << 30));
+  // MPI is not started here; a launcher that speaks its language tells the count.
+  std::int64_t size = number_in(environment, "OMPI_COMM_WORLD_SIZE").value_or(1);
+  if (environment.contains("PMIX_RANK")) size = std::max(size, number_in(environment, "SLURM_STEP_NUM_TASKS").value_or(1));
+  facts.mpi_size = static_cast<int>(std::clamp<std::int64_t>(size, 1, 1 << 30));
   return facts;
 }
 

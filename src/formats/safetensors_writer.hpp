@@ -2,9 +2,11 @@
 // Writing a safetensors file of f32 tensors in ranges, by one rank or by several at once.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sluice::formats {

@@ -104,14 +104,13 @@ void visit(V& v, T& o) {
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, ScheduleSpec>
 void visit(V& v, T& s) {
-  auto& [kind, peak, warmup_start, warmup_steps, total_steps, final_ratio, delay_steps, delay_steps] = s;
+  auto& [kind, peak, warmup_start, warmup_steps, total_steps, final_ratio, delay_steps] = s;
   v("kind", kind);
   v("peak", peak);
   v("warmup_start", warmup_start);
   v("warmup_steps", warmup_steps);
   v("total_steps", total_steps);
   v("final_ratio", final_ratio);
-  v("delay_steps", delay_steps);
   v("delay_steps", delay_steps);
 }
 
@@ -181,8 +180,8 @@ template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, MachineSpec>
 void visit(V& v, T& m) {
   auto& [name, device, device_name, isa, ranks_per_node, cores_per_node, threads_per_rank, flops_per_core, device_flops,
-         memory_bytes_per_second, update_bytes_per_second, gather, scatter, agree_seconds, task_seconds, wake_seconds, device_bytes,
-         host_bytes, unplanned_bytes, segments, sources] = m;
+         device_memory_bytes_per_second, memory_bytes_per_second, update_bytes_per_second, gather, scatter, link_bytes_per_second,
+         link_latency_seconds, agree_seconds, task_seconds, wake_seconds, device_bytes, host_bytes, unplanned_bytes, segments, sources] = m;
   v("name", name);
   v("device", device);
   v("device_name", device_name);
@@ -192,10 +191,13 @@ void visit(V& v, T& m) {
   v("threads_per_rank", threads_per_rank);
   v("flops_per_core", flops_per_core);
   v("device_flops", device_flops);
+  v("device_memory_bytes_per_second", device_memory_bytes_per_second);
   v("memory_bytes_per_second", memory_bytes_per_second);
   v("update_bytes_per_second", update_bytes_per_second);
   v("gather", gather);
   v("scatter", scatter);
+  v("link_bytes_per_second", link_bytes_per_second);
+  v("link_latency_seconds", link_latency_seconds);
   v("agree_seconds", agree_seconds);
   v("task_seconds", task_seconds);
   v("wake_seconds", wake_seconds);

@@ -1,8 +1,10 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <hdf5.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/error.hpp"
 #include "checkpoint/file.hpp"
@@ -23,22 +25,25 @@ using ::testing::HasSubstr;
 
 constexpr Layout kLayouts[] = {Layout::kIntervals, Layout::kColumns, Layout::kWhole, Layout::kMixed};
 
-class SaveLoad : public ::testing::TestWithParam<std::tuple<int, int>> {};
+class SaveLoad : public ::testing::TestWithParam<int> {};
 
 TEST_P(SaveLoad, AnyLayoutOnAnyRanksGivesTheSameNumbers) {
-  const auto [saving, loading] = GetParam();
   const TempDir dir;
   std::int64_t step = 10;
   for (const Layout from : kLayouts) {
-    const CommitResult saved = sample::save_sample(dir.path(), ++step, 5, saving, from);
+    const CommitResult saved = sample::save_sample(dir.path(), ++step, 5, GetParam(), from);
     ASSERT_TRUE(saved.ok) << saved.reason;
     EXPECT_TRUE(saved.warnings.empty());
-    EXPECT_TRUE(verify_checkpoint(saved.path, true).whole());
-    for (const Layout to : kLayouts) EXPECT_EQ(sample::load_differences(saved.path, 5, loading, to), 0);
+    const Verification verification = verify_checkpoint(saved.path, true);
+    EXPECT_TRUE(verification.whole()) << describe(verification);
+    EXPECT_GT(verification.bytes_read, 0);
+    for (int loading = 1; loading <= 4; ++loading) {
+      for (const Layout to : kLayouts) EXPECT_EQ(sample::load_differences(saved.path, 5, loading, to), 0);
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, SaveLoad, ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Values(1, 2, 3, 4)));
+INSTANTIATE_TEST_SUITE_P(Ranks, SaveLoad, ::testing::Values(1, 2, 3, 4));
 
 TEST(Save, DirectoryAndManifestAreAsSpecified) {
   const TempDir dir;
@@ -169,7 +174,7 @@ TEST(Save, ReadsBackFromTheDiskWhenAsked) {
       const std::string path = dir / name + "/rank-00001.h5";
       if (!exists(path)) continue;
       const std::string bytes = read_text(path);
-      File(path, 2 /* O_RDWR */).write_at("\x7f", 1, static_cast<std::int64_t>(bytes.size()) - 5);
+      File(path, O_RDWR).write_at("\x7f", 1, static_cast<std::int64_t>(bytes.size()) - 5);
     }
   };
   const CommitResult refused = sample::save_sample(dir.path(), 5, 1, 2, Layout::kMixed, options);
@@ -210,20 +215,13 @@ TEST(Load, ReadsOnlyTheBlocksItNeeds) {
   for (std::int64_t i = 0; i < 20; ++i) EXPECT_EQ(part[static_cast<std::size_t>(i)], sample::sample_value(0, 0, 500 + i, 3));
   // A damaged block that nobody asks for isn't noticed either; one that is asked for is named.
   const StoredPlane& plane = manifest.shards[1].planes[0];
-  std::int64_t before = 0;
-  for (const Region& region : plane.pieces) {
-    if (region.param == 0 && region.flat_begin <= 500 && 500 < region.flat_begin + region.elements) break;
-    before += region.elements;
-  }
-  File(saved.path + "/rank-00001.h5", 2 /* O_RDWR */).write_at("\xff", 1, plane.offset + plane.elements * 4 - 2);
+  File(saved.path + "/rank-00001.h5", O_RDWR).write_at("\xff", 1, plane.offset + plane.elements * 4 - 2);
   load_checkpoint(*world, saved.path, params, {piece});
-  expect_error<Error>(
-      [&] {
-        std::vector<float> wide(3 * 211);
-        const Piece last{"working", whole_region(params, 5), wide.data()};
-        load_checkpoint(*world, saved.path, params, {last});
-      },
-      {"rank-0000"});
+  piece.region = flat_region(params, 5, 3 * 211 - 4, 4);
+  expect_error<Error>([&] { load_checkpoint(*world, saved.path, params, {piece}); },
+                      {"rank-00001.h5: plane working of parameter wide.weight, elements", "checksum", "expected"});
+  piece.region = flat_region(params, 0, 0, 1);
+  expect_error<Error>([&] { load_checkpoint(*world, saved.path, params, {piece}); }, {"rank-00000.h5: is missing, expected a shard of"});
 }
 
 TEST(Load, AnotherModelIsRefusedByName) {
@@ -254,8 +252,7 @@ TEST(Load, MomentsOfAFrozenParameterAreNotInvented) {
 TEST(Load, OneRanksDamageIsEveryRanksError) {
   const TempDir dir;
   const CommitResult saved = sample::save_sample(dir.path(), 5, 3, 2);
-  File(saved.path + "/rank-00001.h5", 2 /* O_RDWR */)
-      .write_at("\xff\xff\xff", 3, read_manifest(saved.path).shards[1].planes[0].offset + 40);
+  File(saved.path + "/rank-00001.h5", O_RDWR).write_at("\xff\xff\xff", 3, read_manifest(saved.path).shards[1].planes[0].offset + 40);
   std::atomic<int> told{0};
   comm::run_local_ranks(2, [&](comm::Communicator& world) {
     SampleState state(Layout::kIntervals, 2, world.rank());

@@ -59,12 +59,13 @@ int run(sluice::comm::MpiEnvironment& environment, const std::string& how, int c
     if (how == "throw" && last) throw sluice::Error(static_cast<sluice::ExitCode>(code), "a fault of the last rank");
     if (how == "escape" && last) throw std::string("not an Error");
     if (how != "thread" || !last) world->barrier();
-    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::this_thread::sleep_for(std::chrono::hours(1));
   } catch (const sluice::Error& error) {
     std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
     if (how == "exit") return static_cast<int>(error.code());
     world->abort(static_cast<int>(error.code()));
   }
+  return 1;
 }
 
 }  // namespace

@@ -1,0 +1,398 @@
+#include "app/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "spec/json_text.hpp"
+
+namespace sluice::app {
+namespace {
+
+enum class Takes : std::uint8_t { kValue, kText, kList, kSwitch };
+
+/// An option that is a key of the configuration.
+struct KeyOption {
+  const char* name;
+  const char* path;
+  Takes takes;
+  const char* type;
+  const char* help;
+};
+
+constexpr const char* kRunGroup = "The run (keys of \"sluice\")";
+constexpr auto kRunOptions = std::to_array<KeyOption>({
+    {"model", "sluice.model", Takes::kText, "M", "a preset (configs/models), a model directory or a run directory"},
+    {"init", "sluice.init", Takes::kText, "HOW", "scratch or weights; default: weights where the model has them"},
+    {"data", "sluice.data.train", Takes::kList, "FILE", "training text or token file; again for more"},
+    {"steps", "sluice.steps", Takes::kValue, "N", "length of the run"},
+    {"epochs", "sluice.epochs", Takes::kValue, "N", "length of the run in passes over the data"},
+    {"sequence-length", "sluice.sequence_length", Takes::kValue, "T", "tokens a sample; default: the model's context"},
+    {"seed", "sluice.seed", Takes::kValue, "N", "of initial weights, order and dropout; default 1"},
+    {"output", "sluice.output", Takes::kText, "DIR", "run directory; default runs/NAME"},
+    {"resume", "sluice.resume", Takes::kText, "auto|never|PATH", "continue what stands in the run directory; default auto"},
+    {"weight-decay-on", "sluice.weight_decay_on", Takes::kText, "WHAT", "matrices or all"},
+    {"device", "sluice.device", Takes::kText, "D", "cpu"},
+    {"threads", "sluice.threads", Takes::kValue, "N", "compute threads a rank; default: its cores"},
+    {"device-memory", "sluice.memory.device", Takes::kText, "BYTES", "budget of one rank, as 200MiB"},
+    {"host-memory", "sluice.memory.host", Takes::kText, "BYTES", "budget of a node, as 4GiB"},
+    {"nvme-space", "sluice.memory.nvme", Takes::kText, "BYTES", "not in this version"},
+    {"nvme-path", "sluice.nvme_path", Takes::kList, "DIR", "not in this version"},
+    {"trainable", "sluice.trainable", Takes::kList, "WHAT", "not in this version"},
+    {"plan", "sluice.plan", Takes::kText, "FILE", "use this plan.json instead of searching"},
+    {"pin", "sluice.pin", Takes::kList, "KEY", "keep what the file says about this placement key"},
+    {"ignore", "sluice.ignore", Takes::kList, "KEY", "go on without this key of DeepSpeed's; results may differ"},
+    {"dry-run", "sluice.dry_run", Takes::kSwitch, "", "plan and print, train nothing"},
+    {"reprofile", "sluice.reprofile", Takes::kSwitch, "", "measure the machine again"},
+    {"dump-graph", "sluice.dump_graph", Takes::kSwitch, "", "write the step graph beside the plan"},
+});
+
+constexpr const char* kDeepSpeedGroup = "DeepSpeed's keys";
+constexpr auto kDeepSpeedOptions = std::to_array<KeyOption>({
+    {"train-batch-size", "train_batch_size", Takes::kValue, "N", "sequences a step, over all ranks"},
+    {"train-micro-batch-size-per-gpu", "train_micro_batch_size_per_gpu", Takes::kValue, "N", "sequences of one rank at once"},
+    {"gradient-clipping", "gradient_clipping", Takes::kValue, "X", "largest global gradient norm; 0: none"},
+    {"steps-per-print", "steps_per_print", Takes::kValue, "N", "print every Nth step"},
+});
+
+constexpr const char* kTrainerGroup = "Names of Hugging Face's Trainer (they fill \"auto\" and what no key says)";
+/// Those that are another name of a key.
+constexpr auto kTrainerKeys = std::to_array<KeyOption>({
+    {"max-steps", "sluice.steps", Takes::kValue, "N", "as --steps"},
+    {"num-train-epochs", "sluice.epochs", Takes::kValue, "N", "as --epochs"},
+    {"output-dir", "sluice.output", Takes::kText, "DIR", "as --output"},
+    {"save-steps", "sluice.checkpoint.interval", Takes::kValue, "N", "steps between checkpoints"},
+    {"save-total-limit", "sluice.checkpoint.keep", Takes::kValue, "N", "checkpoints that are kept"},
+    {"eval-steps", "sluice.evaluate.interval", Takes::kValue, "N", "steps between evaluations"},
+    {"logging-steps", "steps_per_print", Takes::kValue, "N", "print every Nth step"},
+});
+/// Those that fill what is open.
+constexpr auto kTrainerOptions = std::to_array<KeyOption>({
+    {"learning-rate", "learning_rate", Takes::kValue, "X", "peak learning rate"},
+    {"per-device-train-batch-size", "per_device_train_batch_size", Takes::kValue, "N", "sequences of one rank at once"},
+    {"gradient-accumulation-steps", "gradient_accumulation_steps", Takes::kValue, "N", "micro-batches a step"},
+    {"max-grad-norm", "max_grad_norm", Takes::kValue, "X", "largest global gradient norm; 0: none"},
+    {"weight-decay", "weight_decay", Takes::kValue, "X", "of AdamW"},
+    {"adam-beta1", "adam_beta1", Takes::kValue, "X", ""},
+    {"adam-beta2", "adam_beta2", Takes::kValue, "X", ""},
+    {"adam-epsilon", "adam_epsilon", Takes::kValue, "X", ""},
+    {"lr-scheduler-type", "lr_scheduler_type", Takes::kText, "KIND", "constant, constant_with_warmup, linear, cosine"},
+    {"warmup-steps", "warmup_steps", Takes::kValue, "N", ""},
+    {"warmup-ratio", "warmup_ratio", Takes::kValue, "X", "part of the run that warms up"},
+    {"fp16", "fp16", Takes::kSwitch, "", "refused: only 32-bit floats are supported"},
+    {"bf16", "bf16", Takes::kSwitch, "", "refused: only 32-bit floats are supported"},
+});
+
+struct VerbText {
+  Verb verb;
+  const char* name;
+  const char* summary;
+  const char* examples;
+};
+
+constexpr auto kVerbs = std::to_array<VerbText>({
+    {Verb::kTrain, "train", "Trains a model; run again, it continues. Start it with mpirun for several ranks.",
+     "  sluice train demo.json --data book.txt\n"
+     "  mpirun -n 2 sluice train demo.json --data book.txt --steps 500\n"
+     "  sluice train --model gpt2-124m --data book.txt --steps 100 --train-batch-size 8 --learning-rate 3e-4\n"
+     "  sluice train demo.json --dry-run --ranks 8\n"},
+    {Verb::kProfile, "profile", "Measures this machine for a model's shapes and writes a machine file.",
+     "  mpirun -n 2 sluice profile demo.json\n"},
+    {Verb::kPlan, "plan", "Finds the plan for a machine and says why; starts no MPI.",
+     "  sluice plan demo.json --ranks 2\n"
+     "  sluice plan demo.json --machine configs/machines/NAME.json --ranks 512 --ranks-per-node 8\n"},
+    {Verb::kSimulate, "simulate", "Runs a plan's step graph against a machine's prices instead of the machine.",
+     "  sluice simulate demo.json --machine configs/machines/NAME.json --ranks 8\n"},
+    {Verb::kConfigCheck, "config check", "Says what becomes of every key of a configuration.",
+     "  sluice config check ds_config.json\n"
+     "  sluice config check demo.json --ranks 4 --learning_rate 1e-4 --json\n"},
+    {Verb::kCheckpointList, "checkpoint list", "Lists the checkpoints of a run.", "  sluice checkpoint list runs/demo\n"},
+    {Verb::kCheckpointShow, "checkpoint show", "Shows what a checkpoint holds.",
+     "  sluice checkpoint show runs/demo/checkpoints/step-00000050\n"},
+    {Verb::kCheckpointVerify, "checkpoint verify", "Reads every byte of a checkpoint and checks it.",
+     "  sluice checkpoint verify runs/demo\n"},
+    {Verb::kGenerate, "generate", "Continues a prompt with a trained model.",
+     "  sluice generate --model runs/demo --prompt \"Once upon\" --max-new-tokens 100\n"
+     "  sluice generate --model runs/demo --prompt-tokens 464,995 --temperature 0\n"},
+    {Verb::kDoctor, "doctor", "Looks for what would stand in the way on this machine, with remedies.", "  sluice doctor\n"},
+});
+
+std::string all_verbs() {
+  return "train, profile, plan, simulate, config check, checkpoint list, checkpoint show, checkpoint verify, generate, doctor";
+}
+
+const VerbText& text_of(Verb verb) {
+  const auto found = std::find_if(kVerbs.begin(), kVerbs.end(), [&](const VerbText& each) { return each.verb == verb; });
+  return *found;
+}
+
+std::string overview(const std::string& version) {
+  std::string text = cat("sluice ", version, " trains large language models on few GPUs, or on none.\n\nUsage: sluice VERB [options]\n\n");
+  for (const VerbText& verb : kVerbs) {
+    std::string name = verb.name;
+    name.resize(18, ' ');
+    text += cat("  ", name, "  ", verb.summary, "\n");
+  }
+  return text + "\n`sluice VERB --help` shows a verb's options and examples. --version prints the version.\n";
+}
+
+bool is_option(const std::string& argument) {
+  return argument.size() > 2 && argument.starts_with("--");
+}
+
+bool is_whole_number(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+/// Options with '-' for '_', DeepSpeed's three spellings as --deepspeed-config FILE, and without the launcher's --local_rank.
+std::vector<std::string> normalised(const std::vector<std::string>& arguments) {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_option(arguments[i])) {
+      result.push_back(arguments[i]);
+      continue;
+    }
+    const std::size_t equals = arguments[i].find('=');
+    std::string name = arguments[i].substr(0, equals);
+    std::replace(name.begin() + 2, name.end(), '_', '-');
+    const std::string value = equals == std::string::npos ? std::string() : arguments[i].substr(equals);
+    const bool has_next = i + 1 < arguments.size() && !arguments[i + 1].starts_with("-");
+    if (name == "--local-rank") {
+      if (value.empty() && has_next && is_whole_number(arguments[i + 1])) ++i;
+    } else if (name == "--deepspeed" && value.empty() && !has_next) {
+      continue;  // the bare switch, which says nothing
+    } else if (name == "--deepspeed") {
+      result.push_back("--deepspeed-config" + value);
+    } else if ((name == "--fp16" || name == "--bf16") && value.empty() && has_next &&
+               (arguments[i + 1] == "true" || arguments[i + 1] == "True" || arguments[i + 1] == "false" || arguments[i + 1] == "False")) {
+      result.push_back(cat(name, "=", arguments[++i]));
+    } else {
+      result.push_back(name + value);
+    }
+  }
+  return result;
+}
+
+/// The verb, taken from the front of `arguments`.
+Verb take_verb(std::vector<std::string>& arguments) {
+  const std::string first = arguments.front();
+  std::vector<std::string> names;
+  for (const VerbText& verb : kVerbs) names.emplace_back(verb.name);
+  const auto refuse = [&](const std::string& word, const std::string& what) -> RequestError {
+    const std::string near = spec::nearest_word(word, names);
+    return RequestError(
+        cat(what, near.empty() ? std::string() : cat("; the nearest is \"", near, "\""), "; verbs: ", all_verbs(), "; see sluice --help"));
+  };
+  for (const char* absent : {"launch", "data", "report"}) {
+    if (first == absent) throw RequestError(cat("sluice ", absent, " is not in this version of Sluice; verbs: ", all_verbs()));
+  }
+  std::string word = first;
+  if (first == "config" || first == "checkpoint") {
+    if (arguments.size() < 2 || arguments[1].starts_with("-")) throw refuse(first, cat("sluice ", first, " needs a second word"));
+    if (first == "checkpoint" && (arguments[1] == "export" || arguments[1] == "import")) {
+      throw RequestError(cat("sluice checkpoint ", arguments[1], " is not in this version of Sluice; verbs: ", all_verbs()));
+    }
+    word = cat(first, " ", arguments[1]);
+  }
+  const auto found = std::find_if(kVerbs.begin(), kVerbs.end(), [&](const VerbText& each) { return word == each.name; });
+  if (found == kVerbs.end()) throw refuse(word, cat("\"", word, "\" is no verb"));
+  arguments.erase(arguments.begin(), arguments.begin() + (word == first ? 1 : 2));
+  return found->verb;
+}
+
+/// One verb's options, bound to where their values go.
+class VerbParser {
+ public:
+  explicit VerbParser(Verb verb) : text_(text_of(verb)), app_(text_.summary, cat("sluice ", text_.name)) {
+    command_.verb = verb;
+    app_.set_help_flag("--help,-h", "print this and end");
+    app_.footer(cat("Examples:\n", text_.examples));
+    app_.get_formatter()->column_width(44);
+    switch (verb) {
+      case Verb::kTrain:
+      case Verb::kProfile:
+      case Verb::kPlan:
+      case Verb::kSimulate:
+      case Verb::kConfigCheck:
+        add_configuration();
+        break;
+      case Verb::kCheckpointList:
+      case Verb::kCheckpointShow:
+      case Verb::kCheckpointVerify:
+        app_.add_option("path", command_.path, "a run directory, its checkpoints or one of them")->required()->type_name("DIR");
+        if (verb == Verb::kCheckpointVerify) app_.add_flag("--quick", command_.quick, "sizes and structure only, not every byte");
+        break;
+      case Verb::kGenerate:
+        add_generate();
+        break;
+      case Verb::kDoctor:
+      case Verb::kText:
+        break;
+    }
+    if (verb != Verb::kTrain && verb != Verb::kGenerate) app_.add_flag("--json", command_.json, "print JSON");
+  }
+
+  Command parse(const std::vector<std::string>& arguments) {
+    refuse_unknown(arguments);
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+    try {
+      app_.parse(reversed);
+    } catch (const CLI::CallForHelp&) {
+      return {.verb = Verb::kText, .text = app_.help()};
+    } catch (const CLI::ParseError& error) {
+      std::string what = error.what();
+      std::replace(what.begin(), what.end(), '\n', ' ');
+      throw RequestError(cat("sluice ", text_.name, ": ", what, "; ", hint()));
+    }
+    collect();
+    return std::move(command_);
+  }
+
+ private:
+  std::string hint() const { return cat("see sluice ", text_.name, " --help"); }
+
+  void refuse_unknown(const std::vector<std::string>& arguments) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app_.get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+    for (const std::string& argument : arguments) {
+      if (argument == "--") return;
+      if (!is_option(argument)) continue;
+      const std::string name = argument.substr(0, argument.find('='));
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const std::string near = spec::nearest_word(name, known);
+      throw RequestError(cat("sluice ", text_.name, ": unknown option ", name,
+                             near.empty() ? std::string() : cat("; the nearest is ", near), "; ", hint()));
+    }
+  }
+
+  void add_key_options(std::span<const KeyOption> options, const char* group) {
+    for (const KeyOption& each : options) {
+      if (each.takes == Takes::kSwitch) {
+        app_.add_flag(cat("--", each.name), switches_[each.name], each.help)->group(group);
+      } else {
+        app_.add_option(cat("--", each.name), values_[each.name], each.help)->type_name(each.type)->allow_extra_args(false)->group(group);
+      }
+    }
+  }
+
+  void add_configuration() {
+    app_.add_option("config", file_, "a DeepSpeed configuration, with a block \"sluice\" for what DeepSpeed leaves to the script")
+        ->type_name("CONFIG.json");
+    add_key_options(kRunOptions, kRunGroup);
+    app_.add_option("--set", values_["set"], "any key of the file, as optimizer.params.lr=1e-4")
+        ->type_name("KEY.PATH=VALUE")
+        ->allow_extra_args(false)
+        ->group(kRunGroup);
+    add_key_options(kDeepSpeedOptions, kDeepSpeedGroup);
+    app_.add_option("--deepspeed-config", values_["deepspeed-config"], "the same file, as launchers pass it (also --deepspeed FILE)")
+        ->type_name("FILE")
+        ->allow_extra_args(false)
+        ->group(kDeepSpeedGroup);
+    add_key_options(kTrainerKeys, kTrainerGroup);
+    add_key_options(kTrainerOptions, kTrainerGroup);
+    if (command_.verb != Verb::kProfile) {
+      app_.add_option("--ranks", command_.ranks, "ranks to plan for, where MPI does not say")->type_name("N")->check(CLI::PositiveNumber);
+      app_.add_option("--ranks-per-node", command_.ranks_per_node, "default: all on one node")->type_name("N")->check(CLI::PositiveNumber);
+    }
+    if (command_.verb == Verb::kPlan || command_.verb == Verb::kSimulate) {
+      app_.add_option("--machine", command_.machine_file, "a machine file instead of this machine's profile")->type_name("FILE");
+    }
+  }
+
+  void add_generate() {
+    GenerateOptions& options = command_.generate;
+    app_.add_option("--model", options.model, "a run directory, a checkpoint or a model directory")->required()->type_name("M");
+    app_.add_option("--prompt", options.prompt, "text to continue")->type_name("TEXT");
+    app_.add_option("--prompt-tokens", options.prompt_tokens, "token ids to continue, as 464,995")->type_name("IDS")->delimiter(',');
+    app_.add_option("--max-new-tokens", options.max_new_tokens, "default 64")->type_name("N")->check(CLI::PositiveNumber);
+    app_.add_option("--temperature", options.temperature, "0: always the most likely token; default 1")
+        ->type_name("X")
+        ->check(CLI::NonNegativeNumber);
+    app_.add_option("--top-k", options.top_k, "draw from the K most likely tokens; default: all")
+        ->type_name("K")
+        ->check(CLI::NonNegativeNumber);
+    app_.add_option("--seed", options.seed, "default 1")->type_name("N");
+    app_.add_option("--threads", options.threads, "default: the cores of this process")->type_name("N")->check(CLI::PositiveNumber);
+  }
+
+  void collect() {
+    if (command_.verb == Verb::kGenerate) {
+      if (command_.generate.prompt.empty() == command_.generate.prompt_tokens.empty()) {
+        throw RequestError(cat("sluice generate needs one of --prompt and --prompt-tokens; ", hint()));
+      }
+      return;
+    }
+    if (file_.empty() && values_["deepspeed-config"].empty() && command_.verb == Verb::kConfigCheck) {
+      throw RequestError(cat("sluice config check needs a file; ", hint()));
+    }
+    std::vector<std::string> files = values_["deepspeed-config"];
+    if (!file_.empty()) files.insert(files.begin(), file_);
+    for (const std::string& each : files) {
+      if (each != files.front())
+        throw RequestError(cat("two configuration files are given, ", files.front(), " and ", each, "; keep one of them"));
+    }
+    if (!files.empty()) command_.request.file = files.front();
+    collect_keys(kRunOptions);
+    collect_keys(kDeepSpeedOptions);
+    collect_keys(kTrainerKeys);
+    for (const std::string& each : values_["set"]) {
+      const std::size_t equals = each.find('=');
+      if (equals == std::string::npos || equals == 0) {
+        throw RequestError(cat("--set: found \"", each, "\", expected KEY.PATH=VALUE, as optimizer.params.lr=1e-4"));
+      }
+      const std::string path = each.substr(0, equals);
+      command_.request.settings.push_back({path, each.substr(equals + 1), cat("--set ", path), Setting::Kind::kValue});
+    }
+    for (const KeyOption& each : kTrainerOptions) {
+      const std::vector<std::string>& values = values_[each.name];
+      for (const std::string& value : values) {
+        if (value != values.front()) {
+          throw RequestError(cat("--", each.path, " is given twice, as ", values.front(), " and ", value, "; keep one of them"));
+        }
+        command_.request.trainer[each.path] = value;
+      }
+      if (switches_[each.name]) command_.request.trainer[each.path] = "true";
+    }
+  }
+
+  void collect_keys(std::span<const KeyOption> options) {
+    for (const KeyOption& each : options) {
+      const Setting::Kind kind = each.takes == Takes::kList   ? Setting::Kind::kAppend
+                                 : each.takes == Takes::kText ? Setting::Kind::kText
+                                                              : Setting::Kind::kValue;
+      for (const std::string& value : values_[each.name])
+        command_.request.settings.push_back({each.path, value, cat("--", each.name), kind});
+      if (switches_[each.name]) command_.request.settings.push_back({each.path, "true", cat("--", each.name), kind});
+    }
+  }
+
+  const VerbText& text_;
+  Command command_;
+  std::string file_;
+  std::map<std::string, std::vector<std::string>> values_;  // nodes stay where they are: CLI11 keeps their addresses
+  std::map<std::string, bool> switches_;
+  CLI::App app_;
+};
+
+}  // namespace
+
+Command parse_command_line(const std::vector<std::string>& arguments, const std::string& version) {
+  std::vector<std::string> rest = normalised(arguments);
+  if (rest.empty()) throw RequestError(cat("no verb is given; verbs: ", all_verbs(), "; see sluice --help"));
+  if (rest.front() == "--help" || rest.front() == "-h" || rest.front() == "help") return {.verb = Verb::kText, .text = overview(version)};
+  if (rest.front() == "--version") return {.verb = Verb::kText, .text = cat("sluice ", version, "\n")};
+  if (rest.front().starts_with("-")) {
+    throw RequestError(cat("found ", rest.front(), " before a verb; verbs: ", all_verbs(), "; see sluice --help"));
+  }
+  const Verb verb = take_verb(rest);
+  return VerbParser(verb).parse(rest);
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,55 @@
+#pragma once
+// What was typed, as a value.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/configuration.hpp"
+
+namespace sluice::app {
+
+enum class Verb : std::uint8_t {
+  kText,  // --help, --version: print Command::text and end
+  kTrain,
+  kProfile,
+  kPlan,
+  kSimulate,
+  kConfigCheck,
+  kCheckpointList,
+  kCheckpointShow,
+  kCheckpointVerify,
+  kGenerate,
+  kDoctor,
+};
+
+struct GenerateOptions {
+  std::string model;   // a run directory, a checkpoint or a model directory
+  std::string prompt;  // text; or
+  std::vector<std::int64_t> prompt_tokens;
+  std::int64_t max_new_tokens = 64;
+  double temperature = 1.0;  // 0: always the most likely token
+  std::int64_t top_k = 0;    // 0: all
+  std::uint64_t seed = 1;
+  std::int64_t threads = 0;  // 0: the affinity's cores
+};
+
+struct Command {
+  Verb verb = Verb::kText;
+  std::string text;
+  ConfigurationRequest request;       // train, profile, plan, simulate, config check
+  std::optional<std::int64_t> ranks;  // --ranks: to plan for, where MPI does not say (plan, simulate, config check, train --dry-run)
+  std::optional<std::int64_t> ranks_per_node;  // likewise; absent: all on one node
+  std::string machine_file;                    // plan, simulate: instead of this machine's profile
+  std::string path;                            // checkpoint verbs: a run directory, its checkpoints or one of them
+  bool quick = false;                          // checkpoint verify: sizes and structure only
+  bool json = false;
+  GenerateOptions generate;
+};
+
+/// `arguments` without the program's name. Throws RequestError for what can't be understood: one line with the nearest known word and
+/// where help is. Reads no file but to see whether --model names a folder.
+Command parse_command_line(const std::vector<std::string>& arguments, const std::string& version);
+
+}  // namespace sluice::app

@@ -1,0 +1,48 @@
+#pragma once
+// What a run shows while it goes: a line that rewrites itself on a terminal, plain lines in a log, and metrics.jsonl.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "app/metrics_file.hpp"
+#include "base/log.hpp"
+#include "train/loop.hpp"
+
+namespace sluice::app {
+
+/// Rank 0's observer. Other ranks have one that shows nothing.
+class Progress final : public train::Observer {
+ public:
+  struct Options {
+    int rank = 0;
+    std::int64_t first_step = 0;      // resumed from
+    std::int64_t steps = 0;           // the run's last
+    std::int64_t attempt = 1;
+    std::int64_t print_interval = 1;  // steps between plain lines; a terminal's line is rewritten at most ten times a second
+    bool terminal = false;
+    std::string memory;               // "device 1.2 GiB, host 3 MiB": planned, per rank
+  };
+  /// `metrics` may be null (other ranks); both outlive this. `on_state(step, checkpoint)` is called after each step and save.
+  Progress(const Options& options, Log& log, MetricsFile* metrics, std::function<void(std::int64_t step, const std::string& checkpoint)> on_state);
+
+  void on_step(const train::StepMetrics& metrics) override;
+  void on_evaluation(const train::EvaluationMetrics& metrics) override;
+  void on_checkpoint(const checkpoint::CommitResult& result, double seconds) override;
+  void on_stop(std::int64_t step, bool step_was_dropped) override;
+  /// Ends a line that was being rewritten.
+  void end_line();
+
+ private:
+  void say(const std::string& line);
+  Options options_;
+  Log& log_;
+  MetricsFile* metrics_;
+  std::function<void(std::int64_t, const std::string&)> on_state_;
+  std::int64_t last_shown_ns_ = 0;
+  double mean_seconds_ = 0;  // of a step, exponentially weighted, for the time left
+  bool line_open_ = false;
+};
+
+}  // namespace sluice::app

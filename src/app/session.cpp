@@ -1,0 +1,96 @@
+#include "app/session.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "checkpoint/catalog.hpp"
+#include "formats/config_json.hpp"
+#include "spec/preset.hpp"
+
+namespace sluice::app {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> model_folders() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  std::vector<std::string> folders;
+  // build/bin/sluice of a source tree, or PREFIX/bin/sluice.
+  const fs::path above = program.parent_path().parent_path();
+  for (const fs::path& folder : {above.parent_path() / "configs" / "models", above / "share" / "sluice" / "models"}) {
+    if (fs::is_directory(folder, error)) folders.push_back(folder.string());
+  }
+  return folders;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw IoError("opening", path, errno);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) throw IoError("reading", path, errno);
+  return text.str();
+}
+
+spec::ModelSpec resolve_model(const Configuration& configuration) {
+  if (configuration.model_path.empty()) return spec::load_preset(configuration.preset, model_folders());
+  if (fs::exists(fs::path(configuration.model_path) / "config.json")) return formats::load_config(configuration.model_path);
+  const checkpoint::Location location = checkpoint::locate_checkpoints(configuration.model_path);
+  std::string path = location.path.value_or("");
+  if (path.empty()) {
+    for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
+      if (entry.state == checkpoint::State::kWhole) path = entry.path;
+    }
+  }
+  if (path.empty()) throw RequestError(cat(configuration.model_path, ": no config.json and no whole checkpoint; give a Hugging Face directory, a run directory or a preset's name"));
+  return spec::model_spec_from_json(checkpoint::read_manifest(path).documents.model, path);
+}
+
+void together(comm::Communicator& world, const std::function<void()>& part) {
+  std::string failure;
+  int code = 0;
+  try {
+    part();
+  } catch (const Error& error) {
+    failure = error.what();
+    code = static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    failure = "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)";
+    code = static_cast<int>(ExitCode::kEnvironment);
+  } catch (const std::exception& error) {
+    failure = error.what();
+    code = static_cast<int>(ExitCode::kDefect);
+  }
+  if (code != 0 && failure.empty()) failure = "unknown failure";
+  comm::agree_or_throw(world, failure, code);
+}
+
+int threads_per_rank(std::int64_t asked, int ranks_on_node, const device::CpuFacts& facts) {
+  if (asked > 0) return static_cast<int>(asked);
+  return std::max(1, facts.cores / std::max(1, ranks_on_node));
+}
+
+spec::Budget resolve_budget(const Configuration& configuration, int ranks_on_node, const device::CpuFacts& facts) {
+  // A tenth of what is free stays for what can't be planned: libraries, MPI, the page cache of the data.
+  const std::int64_t usable = facts.memory_available_bytes - facts.memory_available_bytes / 10;
+  spec::Budget budget;
+  budget.host_bytes = configuration.host_memory_bytes.value_or(0);
+  budget.device_bytes = configuration.device_memory_bytes.value_or(0);
+  const std::int64_t given = budget.host_bytes + budget.device_bytes * ranks_on_node;
+  if (given > facts.memory_total_bytes) {
+    throw EnvironmentError(cat("memory: ", ranks_on_node, " ranks of --device-memory ", format_bytes(budget.device_bytes), " and --host-memory ", format_bytes(budget.host_bytes), " need ",
+                               format_bytes(given), ", this node has ", format_bytes(facts.memory_total_bytes), " (", facts.memory_limit_source, "); give less or fewer ranks"));
+  }
+  if (!configuration.device_memory_bytes) budget.device_bytes = std::max<std::int64_t>(0, usable - budget.host_bytes) / std::max(1, ranks_on_node);
+  if (!configuration.host_memory_bytes) budget.host_bytes = std::max<std::int64_t>(0, usable - budget.device_bytes * ranks_on_node);
+  return budget;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,37 @@
+#pragma once
+// What the verbs share: where our own files are, which model a request means, and how ranks fail together.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/configuration.hpp"
+#include "app/environment.hpp"
+#include "comm/communicator.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "spec/machine_spec.hpp"
+#include "spec/model_spec.hpp"
+
+namespace sluice::app {
+
+/// Folders with presets, of the source tree or the installation that this program belongs to.
+std::vector<std::string> model_folders();
+/// Reads a whole file. Throws IoError.
+std::string read_file(const std::string& path);
+
+/// The model of a request: a preset, a Hugging Face directory, or a run directory's or checkpoint's own. Throws RequestError,
+/// FormatError, IoError.
+spec::ModelSpec resolve_model(const Configuration& configuration);
+
+/// Runs `part` on every rank; where it throws on any, every rank throws the lowest failing one's error, once for all. Collective.
+void together(comm::Communicator& world, const std::function<void()>& part);
+
+/// Threads per rank: what was asked, else the affinity's cores over the node's ranks, at least 1.
+int threads_per_rank(std::int64_t asked, int ranks_on_node, const device::CpuFacts& facts);
+
+/// Bytes that plans may use on this node: what the user gave, else a part of what is free, less a margin. Throws
+/// EnvironmentError where the user's figures exceed what the node or the cgroup has.
+spec::Budget resolve_budget(const Configuration& configuration, int ranks_on_node, const device::CpuFacts& facts);
+
+}  // namespace sluice::app

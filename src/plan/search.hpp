@@ -1,0 +1,106 @@
+#pragma once
+// Chooses where training state lives and how the ranks share the work. A pure function of values: no device, no communicator,
+// so that planning for 512 ranks works on a laptop.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedule/graph.hpp"
+#include "schedule/price.hpp"
+#include "spec/machine_spec.hpp"
+#include "spec/model_spec.hpp"
+#include "spec/plan.hpp"
+#include "spec/training_spec.hpp"
+
+namespace sluice::plan {
+
+/// Some of a plan's choices. As pins they bind the search; as hints the search may beat them, and says so.
+struct Choices {
+  std::optional<int> zero_stage;
+  std::optional<std::int64_t> chunk_elements;   // at most the model's; rounded up to what a chunk may be
+  std::optional<std::int64_t> rcache_elements;  // between the least that works and the whole model
+  std::optional<int> prefetch_segments;
+  std::optional<spec::UpdateMode> update_mode;
+  std::optional<bool> recompute;  // everything that can be, or nothing
+  bool empty() const { return *this == Choices{}; }
+  friend bool operator==(const Choices&, const Choices&) = default;
+};
+
+struct PlanRequest {
+  spec::ModelSpec model;
+  spec::MeshSpec mesh;
+  spec::TrainingSpec training;  // batch, clipping and sequence length are fixed; a micro-batch of 0 is chosen
+  spec::MachineSpec machine;
+  spec::Budget budget;  // host_bytes 0: not limited
+  int threads = 1;      // compute threads per rank
+  Choices hints;
+  Choices pins;
+};
+
+/// Bytes of one tag in one tier, at the moment when the tier's transient bytes are at their peak.
+struct TagBytes {
+  spec::Tier tier = spec::Tier::kDevice;
+  schedule::BufferTag tag = schedule::BufferTag::kWorking;
+  std::int64_t bytes = 0;
+};
+
+struct Prediction {
+  double seconds = 0;  // of a step
+  double tokens_per_second = 0;
+  schedule::Resource bound = schedule::Resource::kLatency;
+  std::array<double, schedule::kResourceCount> critical_seconds{};
+  std::array<double, schedule::kLaneCount> busy_seconds{};
+  std::array<std::int64_t, spec::kTierCount> arena_bytes{};  // per rank: the most of step and evaluate
+  std::vector<TagBytes> tags;                                // of the step graph
+  std::int64_t gap_bytes = 0;                                // of the device's arena that placement leaves between buffers
+  std::int64_t unplanned_bytes = 0;                          // measured outside the arenas, per rank
+  std::int64_t tasks = 0;
+  std::uint64_t graph_hash = 0;
+};
+
+/// A candidate that wasn't taken, and why, in one line with its number.
+struct Refusal {
+  spec::Plan plan;
+  std::string reason;
+  std::int64_t missing_bytes = 0;  // 0: it fits
+  double seconds = 0;              // predicted; 0: it doesn't fit
+};
+
+/// What became of the hints.
+struct HintOutcome {
+  bool followed = false;  // the chosen plan agrees with all of them
+  bool fits = false;
+  std::optional<spec::Plan> plan;  // the best one that agrees with them
+  double seconds = 0;
+  std::int64_t missing_bytes = 0;
+};
+
+struct PlanResult {
+  spec::Plan plan;
+  int segments_between_agrees = 0;  // as schedule::BuildInputs: agrees stand at most a second of predicted time apart
+  Prediction prediction;
+  std::vector<Refusal> refused;
+  std::optional<HintOutcome> hint;
+  // How the choice was made.
+  std::int64_t considered = 0, too_large = 0, bounded = 0, reduced = 0, simulated = 0;
+};
+
+/// Walks ZeRO stage, chunk size, rCache, recomputation, micro-batch, update mode and prefetch in three stages of pricing (design
+/// section 1): closed-form bounds of memory and time prune; a reduced graph ranks; at most 20 finalists are placed and
+/// simulated whole, and what the placement needs is held against the budget. Equal arguments give the equal result; of
+/// candidates within 0.1 % of the best the first in the fixed order of the walk is taken.
+/// Throws RequestError when the batch can't be divided so, EnvironmentError with the missing bytes and the nearest plan when
+/// nothing fits.
+PlanResult search(const PlanRequest& request);
+
+/// The micro-batches a rank may run: (micro_batch, accumulation) with micro_batch * accumulation * data = global_batch, largest
+/// micro-batch first; what `batch` fixes is kept. Throws RequestError with all numbers where they disagree.
+std::vector<std::pair<std::int64_t, std::int64_t>> micro_batches(const spec::BatchSpec& batch, std::int64_t data);
+
+/// One line: "zero 3, chunks of 1.05 M, rCache 4.2 M, prefetch 1, 8 micro-batches of 4, recompute 6 of 24 layers' mlp, update at_end".
+std::string describe(const spec::Plan& plan);
+
+}  // namespace sluice::plan

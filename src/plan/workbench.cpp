@@ -1,0 +1,170 @@
+#include "plan/workbench.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.hpp"
+#include "base/units.hpp"
+#include "parallel/unsharded.hpp"
+
+namespace sluice::plan {
+namespace {
+
+using model::Phase;
+using model::SegmentKind;
+
+/// Which kinds of segments recompute, for a model in which all layers are alike.
+struct RecomputeKinds {
+  bool attention = false;
+  bool mlp = false;
+};
+
+}  // namespace
+
+Workbench::Workbench(const PlanRequest& request) : request_(request), factory_(parallel::make_unsharded_modules()) {}
+
+int Workbench::ranks_per_node() const { return std::min(std::max(1, request_.machine.ranks_per_node), ranks()); }
+
+Workbench::Depth& Workbench::depth(std::int64_t layers) {
+  const auto found = depths_.find(layers);
+  if (found != depths_.end()) return found->second;
+  spec::ModelSpec spec = request_.model;
+  spec.layers = layers;
+  Depth made{model::build_model(spec, *factory_), {}, {}};
+  made.grouping = optim::group_parameters(made.model.params, request_.training.optimizer);
+  return depths_.emplace(layers, std::move(made)).first->second;
+}
+
+const model::Model& Workbench::model(std::int64_t layers) { return depth(layers).model; }
+
+const chunks::ChunkLayout& Workbench::layout(std::int64_t layers, std::int64_t chunk_elements) {
+  Depth& d = depth(layers);
+  auto& layout = d.layouts[chunk_elements];
+  if (!layout) layout = std::make_unique<chunks::ChunkLayout>(d.model.params, d.grouping, chunk_elements);
+  return *layout;
+}
+
+schedule::BuildInputs Workbench::inputs(std::int64_t layers, const spec::Plan& plan) {
+  schedule::BuildInputs inputs;
+  inputs.model = &model(layers);
+  inputs.layout = &layout(layers, plan.chunk_elements);
+  inputs.plan = plan;
+  inputs.sequence_length = request_.training.batch.sequence_length;
+  inputs.ranks = ranks();
+  inputs.clips = request_.training.optimizer.gradient_clipping > 0;
+  inputs.segments_between_agrees = segments_between_agrees(plan.micro_batch);
+  return inputs;
+}
+
+std::pair<std::int64_t, std::int64_t> Workbench::rcache_range(std::int64_t layers, std::int64_t chunk_elements, int prefetch) {
+  const std::array<std::int64_t, 3> key{layers, chunk_elements, prefetch};
+  const auto found = ranges_.find(key);
+  if (found != ranges_.end()) return found->second;
+  spec::Plan plan;
+  plan.zero_stage = 3;
+  plan.chunk_elements = chunk_elements;
+  plan.prefetch_segments = prefetch;
+  plan.threads = request_.threads;
+  plan.mesh = request_.mesh;
+  // Without recomputation neighbouring items differ most, and two micro-batches have every neighbourhood that more have.
+  plan.accumulation = 2;
+  plan.recompute.assign(model(layers).segments.size(), 0);
+  const std::int64_t least = schedule::minimum_rcache_elements(inputs(layers, plan));
+  const std::pair range{least, std::max(least, layout(layers, chunk_elements).elements())};
+  ranges_.emplace(key, range);
+  return range;
+}
+
+std::int64_t Workbench::rcache_at(std::int64_t layers, std::int64_t chunk_elements, int prefetch, double part) {
+  const auto [least, whole] = rcache_range(layers, chunk_elements, prefetch);
+  if (part >= 1) return whole;
+  const auto more = static_cast<std::int64_t>(part * static_cast<double>(whole - least));
+  return least + more / chunks::kBlock * chunks::kBlock;
+}
+
+schedule::Simulation Workbench::simulate(const schedule::StepGraph& graph, const schedule::BuildInputs& inputs) const {
+  const std::vector<schedule::Price> prices = schedule::price_tasks(graph, inputs, request_.machine);
+  return schedule::simulate(graph, prices, request_.machine, {.ranks = inputs.ranks});
+}
+
+int Workbench::segments_between_agrees(std::int64_t micro_batch) {
+  const auto found = between_agrees_.find(micro_batch);
+  if (found != between_agrees_.end()) return found->second;
+  constexpr double kApart = 1.0;  // seconds
+  const schedule::PriceList list(request_.machine, ranks(), request_.threads);
+  const model::Shape shape{micro_batch, request_.training.batch.sequence_length};
+  const model::Model& whole = model();
+  double longest = 0, sum = 0;
+  std::map<std::pair<SegmentKind, Phase>, double> known;
+  for (const auto& segment : whole.segments) {
+    for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kForwardBackward}) {
+      const bool is_head = segment->has_phase(Phase::kForwardBackward);
+      if (!segment->has_phase(phase) || (is_head && phase == Phase::kForward)) continue;
+      const auto [it, is_new] = known.try_emplace({segment->kind(), phase}, 0);
+      if (is_new) it->second = list.alone_seconds(list.compute(*segment, whole.spec.hidden, phase, shape));
+      longest = std::max(longest, it->second);
+      sum += it->second;
+    }
+  }
+  const int between = sum <= kApart ? 0 : std::max(1, static_cast<int>(kApart / longest));
+  between_agrees_.emplace(micro_batch, between);
+  return between;
+}
+
+double reduced_seconds(Workbench& bench, const spec::Plan& plan, double rcache_part) {
+  const std::int64_t layers = bench.layers();
+  // Three layers more would hold a whole number of chunks' turns only by chance: step by as many layers as a chunk holds.
+  const model::Model& whole = bench.model();
+  std::int64_t layer_elements = 0;
+  for (const auto& segment : whole.segments) {
+    if (segment->layer() != 0) continue;
+    for (const int param : segment->params()) layer_elements += whole.params[static_cast<std::size_t>(param)].elements();
+  }
+  const std::int64_t period = std::clamp<std::int64_t>(divide_up(plan.chunk_elements, std::max<std::int64_t>(1, layer_elements)), 1, 4);
+  const std::int64_t more_layers = kReducedLayers + period;
+  const bool reduces_layers = layers > more_layers;
+  const bool reduces_micros = plan.accumulation > kReducedMicroBatches;
+
+  const auto seconds_of = [&](std::int64_t depth, std::int64_t micros, const std::vector<std::uint8_t>& recompute) {
+    spec::Plan small = plan;
+    small.accumulation = micros;
+    small.recompute = recompute;
+    if (depth != layers && plan.zero_stage == 3) small.rcache_elements = bench.rcache_at(depth, plan.chunk_elements, plan.prefetch_segments, rcache_part);
+    const schedule::BuildInputs inputs = bench.inputs(depth, small);
+    return bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
+  };
+  const auto over_micros = [&](std::int64_t depth, const std::vector<std::uint8_t>& recompute) {
+    if (!reduces_micros) return seconds_of(depth, plan.accumulation, recompute);
+    const double most = seconds_of(depth, kReducedMicroBatches, recompute);
+    const double less = seconds_of(depth, kReducedMicroBatches - 1, recompute);
+    return most + static_cast<double>(plan.accumulation - kReducedMicroBatches) * (most - less);
+  };
+  if (!reduces_layers) return over_micros(layers, plan.recompute);
+
+  const auto over_layers = [&](const RecomputeKinds& kinds) {
+    const auto at_depth = [&](std::int64_t depth) {
+      std::vector<std::uint8_t> recompute;
+      for (const auto& segment : bench.model(depth).segments) {
+        const bool on = (segment->kind() == SegmentKind::kAttention && kinds.attention) || (segment->kind() == SegmentKind::kMlp && kinds.mlp);
+        recompute.push_back(on ? 1 : 0);
+      }
+      return over_micros(depth, recompute);
+    };
+    const double less = at_depth(kReducedLayers), more = at_depth(more_layers);
+    return less + static_cast<double>(layers - kReducedLayers) / static_cast<double>(period) * (more - less);
+  };
+  double attention = 0, mlp = 0;  // parts of the layers that recompute
+  for (std::size_t s = 0; s < whole.segments.size(); ++s) {
+    if (plan.recompute[s] == 0) continue;
+    if (whole.segments[s]->kind() == SegmentKind::kAttention) attention += 1.0 / static_cast<double>(layers);
+    if (whole.segments[s]->kind() == SegmentKind::kMlp) mlp += 1.0 / static_cast<double>(layers);
+  }
+  if (attention >= 1 - 1e-9 && mlp >= 1 - 1e-9) return over_layers({true, true});
+  const double none = over_layers({});
+  double seconds = none;
+  if (attention > 0) seconds += attention * (over_layers({.attention = true}) - none);
+  if (mlp > 0) seconds += mlp * (over_layers({.mlp = true}) - none);
+  return seconds;
+}
+
+}  // namespace sluice::plan

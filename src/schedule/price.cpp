@@ -1,0 +1,311 @@
+#include "schedule/price.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.hpp"
+
+namespace sluice::schedule {
+namespace {
+
+constexpr double kFloatBytes = sizeof(float);
+constexpr double kUpdateBytes = 28;  // an element: p, m, v read and written, g read, in f32
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+double amount_of(const Price& price, Resource resource) {
+  switch (resource) {
+    case Resource::kCores:
+      return price.core_seconds;
+    case Resource::kCommThread:
+      return price.comm_thread_seconds;
+    case Resource::kMemory:
+      return price.memory_bytes;
+    case Resource::kDevice:
+      return price.device_seconds;
+    case Resource::kLink:
+      return price.link_bytes;
+    case Resource::kDiskRead:
+      return price.disk_read_bytes;
+    case Resource::kDiskWrite:
+      return price.disk_write_bytes;
+    case Resource::kLatency:
+      break;
+  }
+  return price.latency_seconds;
+}
+
+double positive(double value, const char* name) {
+  SLUICE_CHECK(value > 0 && std::isfinite(value), "the machine's ", name, " is ", value);
+  return value;
+}
+
+}  // namespace
+
+std::string_view name_of(Resource resource) {
+  static constexpr std::array<std::string_view, kResourceCount> kNames{
+      "cores", "communication thread", "memory bandwidth", "device", "links", "disk reads", "disk writes", "latency"};
+  const auto i = static_cast<std::size_t>(resource);
+  return i < kNames.size() ? kNames[i] : std::string_view("?");
+}
+
+PriceList::PriceList(const spec::MachineSpec& machine, int ranks, int threads)
+    : machine_(machine),
+      ranks_(ranks),
+      ranks_per_node_(std::min(std::max(1, machine.ranks_per_node), ranks)),
+      on_device_(machine.device_flops > 0) {
+  SLUICE_CHECK(ranks > 0 && threads > 0, ranks, " ranks of ", threads, " threads");
+  const double share = positive(machine.cores_per_node, "cores_per_node") / ranks_per_node_;
+  threads_ = std::min(static_cast<double>(threads), share);
+  capacities_.fill(kUnlimited);
+  const auto limit = [&](Resource resource, double capacity) { capacities_[static_cast<std::size_t>(resource)] = capacity; };
+  limit(Resource::kCores, share);
+  limit(Resource::kCommThread, 1);
+  limit(Resource::kMemory, positive(machine.memory_bytes_per_second, "memory_bytes_per_second") / ranks_per_node_);
+  limit(Resource::kDevice, 1);
+  if (on_device_) {  // peers on the node are reached by links too, which gather and scatter share
+    limit(Resource::kLink, std::max(positive(machine.gather.bytes_per_second, "gather.bytes_per_second"), positive(machine.scatter.bytes_per_second, "scatter.bytes_per_second")));
+  } else if (machine.link_bytes_per_second > 0) {
+    limit(Resource::kLink, machine.link_bytes_per_second / ranks_per_node_);
+  }
+}
+
+Price PriceList::task() const { return {.latency_seconds = machine_.task_seconds}; }
+
+Price PriceList::passes(double bytes) const {
+  Price price = task();
+  if (on_device_) {
+    price.device_seconds = bytes / positive(machine_.device_memory_bytes_per_second, "device_memory_bytes_per_second");
+    return price;
+  }
+  price.memory_bytes = bytes;
+  price.cores = threads_;
+  price.core_seconds = bytes / capacities_[static_cast<std::size_t>(Resource::kMemory)] * threads_;
+  return price;
+}
+
+double PriceList::roofline_seconds(const model::Work& work) const {
+  if (on_device_) {
+    return std::max(work.flops / machine_.device_flops, work.memory_bytes / positive(machine_.device_memory_bytes_per_second, "device_memory_bytes_per_second"));
+  }
+  return std::max(work.flops / (positive(machine_.flops_per_core, "flops_per_core") * threads_),
+                  work.memory_bytes / capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+}
+
+Price PriceList::compute(const model::Segment& segment, std::int64_t hidden, model::Phase phase, const model::Shape& shape) const {
+  const model::Work work = segment.work(phase, shape);
+  const double roofline = roofline_seconds(work);
+  const std::string_view kind = model::name_of(segment.kind()), phase_name = model::name_of(phase);
+  // The measured times around the wanted shape.
+  const spec::SegmentTime *below = nullptr, *above = nullptr, *nearest = nullptr;
+  double nearest_distance = kUnlimited;
+  for (const spec::SegmentTime& time : machine_.segments) {
+    if (time.hidden != hidden || time.segment != kind || time.phase != phase_name || time.rows <= 0 || time.sequence <= 0) continue;
+    if (time.sequence == shape.sequence) {
+      if (time.rows <= shape.rows && (below == nullptr || time.rows > below->rows)) below = &time;
+      if (time.rows >= shape.rows && (above == nullptr || time.rows < above->rows)) above = &time;
+    }
+    const double distance = std::abs(std::log(static_cast<double>(time.sequence) / static_cast<double>(shape.sequence))) * 16 +
+                            std::abs(std::log(static_cast<double>(time.rows) / static_cast<double>(shape.rows)));
+    if (distance < nearest_distance) {
+      nearest_distance = distance;
+      nearest = &time;
+    }
+  }
+  double seconds = roofline;
+  if (below != nullptr && above != nullptr) {
+    const double span = static_cast<double>(above->rows - below->rows);
+    const double part = span > 0 ? static_cast<double>(shape.rows - below->rows) / span : 0;
+    seconds = below->seconds + part * (above->seconds - below->seconds);
+  } else if (nearest != nullptr) {
+    const double measured = roofline_seconds(segment.work(phase, {nearest->rows, nearest->sequence}));
+    if (measured > 0) seconds = nearest->seconds * roofline / measured;
+  }
+  Price price = task();
+  if (on_device_) {
+    price.device_seconds = seconds;
+    return price;
+  }
+  price.cores = threads_;
+  price.core_seconds = seconds * threads_;
+  // Work's bytes assume ideal caches; a segment that stays in cache asks for no more than it can have.
+  price.memory_bytes = std::min(work.memory_bytes, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  return price;
+}
+
+/// Of `bytes` received from all other ranks of the group, what comes from other nodes.
+double PriceList::exchanged_link_bytes(double bytes) const {
+  if (machine_.link_bytes_per_second <= 0 || ranks_ <= ranks_per_node_) return 0;
+  return bytes * static_cast<double>(ranks_ - ranks_per_node_) / static_cast<double>(ranks_ - 1);
+}
+
+Price PriceList::gather(std::int64_t elements, bool from_shard) const {
+  const double own = static_cast<double>(chunks::largest_shard(elements, ranks_)) * kFloatBytes;
+  if (ranks_ == 1) return from_shard ? passes(2 * own) : task();
+  // The rank with the smallest shard receives most.
+  const double received = static_cast<double>(elements) * kFloatBytes * (ranks_ - 1) / ranks_;
+  Price price = task();
+  price.latency_seconds += machine_.gather.latency_seconds;
+  const double seconds = received / positive(machine_.gather.bytes_per_second, "gather.bytes_per_second");
+  const double outside = exchanged_link_bytes(received);
+  if (outside > 0) price.latency_seconds += machine_.link_latency_seconds;
+  if (on_device_) {
+    const double network = outside > 0 ? outside / (machine_.link_bytes_per_second / ranks_per_node_) : 0;
+    price.link_bytes = std::max(seconds, network) * capacities_[static_cast<std::size_t>(Resource::kLink)];
+    return price;
+  }
+  price.comm_thread_seconds = seconds;
+  price.core_seconds = seconds * std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
+  price.memory_bytes = std::min(2 * (received + (from_shard ? own : 0)), seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  price.link_bytes = outside;
+  return price;
+}
+
+Price PriceList::scatter(std::int64_t elements, bool accumulate) const {
+  if (ranks_ == 1) {
+    const double bytes = static_cast<double>(elements) * kFloatBytes;
+    return passes((accumulate ? 3 : 2) * bytes);
+  }
+  const double own = static_cast<double>(chunks::largest_shard(elements, ranks_)) * kFloatBytes;
+  const double received = own * (ranks_ - 1);
+  Price price = task();
+  price.latency_seconds += machine_.scatter.latency_seconds;
+  const double seconds = received / positive(machine_.scatter.bytes_per_second, "scatter.bytes_per_second");
+  const double outside = exchanged_link_bytes(received);
+  if (outside > 0) price.latency_seconds += machine_.link_latency_seconds;
+  if (on_device_) {
+    const double network = outside > 0 ? outside / (machine_.link_bytes_per_second / ranks_per_node_) : 0;
+    price.link_bytes = std::max(seconds, network) * capacities_[static_cast<std::size_t>(Resource::kLink)];
+    return price;
+  }
+  price.comm_thread_seconds = seconds;
+  price.core_seconds = seconds * std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
+  price.memory_bytes = std::min(received + (accumulate ? 3 : 2) * own, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  price.link_bytes = outside;
+  return price;
+}
+
+Price PriceList::update(std::int64_t elements) const {
+  Price price = task();
+  const double bytes = static_cast<double>(elements) * kUpdateBytes;
+  const double seconds = bytes / positive(machine_.update_bytes_per_second, "update_bytes_per_second");
+  if (on_device_) {
+    price.device_seconds = seconds;
+    return price;
+  }
+  // Measured on threads_per_rank threads; fewer or more of them move the cores' part, memory sets the limit.
+  const double measured_threads = std::min<double>(std::max(1, machine_.threads_per_rank), capacities_[static_cast<std::size_t>(Resource::kCores)]);
+  price.cores = threads_;
+  price.core_seconds = seconds * measured_threads;
+  price.memory_bytes = std::min(bytes, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  return price;
+}
+
+Price PriceList::norm(std::int64_t elements) const { return passes(static_cast<double>(elements) * kFloatBytes); }
+
+Price PriceList::agree() const {
+  Price price = task();
+  if (ranks_ > 1) price.latency_seconds += machine_.agree_seconds;
+  return price;
+}
+
+Price PriceList::load(std::int64_t bytes) const {
+  Price price = task();
+  price.memory_bytes = 2.0 * static_cast<double>(bytes);  // out of the file's pages, into the buffer
+  price.core_seconds = price.memory_bytes / capacities_[static_cast<std::size_t>(Resource::kMemory)];
+  return price;
+}
+
+Price PriceList::save(std::int64_t elements) const {
+  Price price = task();
+  price.disk_write_bytes = static_cast<double>(elements) * kFloatBytes;
+  return price;
+}
+
+Demand demand_of(const Price& price, const Capacities& capacities) {
+  Demand demand;
+  for (int r = 0; r < kSharedResourceCount; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    const double amount = amount_of(price, static_cast<Resource>(r));
+    if (amount <= 0) continue;
+    const double most = static_cast<Resource>(r) == Resource::kCores ? std::min(price.cores, capacities[i]) : capacities[i];
+    const double seconds = amount / most;
+    if (seconds > demand.seconds) {
+      demand.seconds = seconds;
+      demand.binding = static_cast<Resource>(r);
+    }
+  }
+  if (demand.seconds <= 0) return demand;
+  for (int r = 0; r < kSharedResourceCount; ++r) demand.rate[static_cast<std::size_t>(r)] = amount_of(price, static_cast<Resource>(r)) / demand.seconds;
+  return demand;
+}
+
+double PriceList::alone_seconds(const Price& price) const { return price.latency_seconds + demand_of(price, capacities_).seconds; }
+
+std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs, const spec::MachineSpec& machine) {
+  const PriceList list(machine, inputs.ranks, inputs.plan.threads);
+  const model::Shape shape{graph.kind == GraphKind::kGenerate ? 1 : inputs.plan.micro_batch, inputs.sequence_length};
+  struct Known {
+    model::SegmentKind kind;
+    model::Phase phase;
+    model::Work work;
+    Price price;
+  };
+  std::vector<Known> known;  // segments of a kind are alike: a handful
+  const auto compute_price = [&](const Task& task) {
+    const model::Segment& segment = *inputs.model->segments[static_cast<std::size_t>(task.segment)];
+    const model::Work work = segment.work(task.phase, shape);
+    for (const Known& k : known) {
+      if (k.kind == segment.kind() && k.phase == task.phase && k.work.flops == work.flops && k.work.memory_bytes == work.memory_bytes) return k.price;
+    }
+    known.push_back({segment.kind(), task.phase, work, list.compute(segment, inputs.model->spec.hidden, task.phase, shape)});
+    return known.back().price;
+  };
+  const auto elements_of = [&](const Task& task) { return inputs.layout->chunks()[static_cast<std::size_t>(task.chunk)].elements; };
+  const auto shard_of = [&](const Task& task) { return chunks::largest_shard(elements_of(task), inputs.ranks); };
+  std::vector<Price> prices;
+  prices.reserve(graph.tasks.size());
+  for (const Task& task : graph.tasks) {
+    switch (task.kind) {
+      case TaskKind::kLoad: {
+        const Use* tokens = graph.use_of(task, Role::kTokens);
+        prices.push_back(list.load(tokens != nullptr ? graph.buffers[tokens->buffer].bytes : 0));
+        break;
+      }
+      case TaskKind::kAgree:
+        prices.push_back(list.agree());
+        break;
+      case TaskKind::kCompute:
+        prices.push_back(compute_price(task));
+        break;
+      case TaskKind::kGather:
+        prices.push_back(list.gather(elements_of(task), graph.use_of(task, Role::kSource) != nullptr));
+        break;
+      case TaskKind::kScatter:
+        // In place (no source of its own) with one rank there is nothing to do.
+        if (inputs.ranks == 1 && graph.use_of(task, Role::kSource) == nullptr) {
+          prices.push_back({.latency_seconds = machine.task_seconds});
+        } else {
+          prices.push_back(list.scatter(elements_of(task), task.accumulate));
+        }
+        break;
+      case TaskKind::kNorm:
+        prices.push_back(task.chunk >= 0 ? list.norm(shard_of(task)) : list.agree());
+        break;
+      case TaskKind::kUpdate:
+        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task)));
+        break;
+      case TaskKind::kForeign:
+        prices.push_back(list.save(shard_of(task)));
+        break;
+      case TaskKind::kMove:
+      case TaskKind::kSend:
+      case TaskKind::kRecv:
+      case TaskKind::kCollective:
+        SLUICE_CHECK(false, "no price for ", name_of(task.kind));
+    }
+  }
+  return prices;
+}
+
+}  // namespace sluice::schedule

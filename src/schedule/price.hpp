@@ -1,0 +1,89 @@
+#pragma once
+// What tasks take of a machine's resources. A price says nothing about when or beside what a task runs: the simulator does.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model/model.hpp"
+#include "schedule/build.hpp"
+#include "schedule/graph.hpp"
+#include "spec/machine_spec.hpp"
+
+namespace sluice::schedule {
+
+/// What tasks that run at the same time share. kLatency is nobody's: time that passes whatever else goes on.
+enum class Resource : std::uint8_t { kCores, kCommThread, kMemory, kDevice, kLink, kDiskRead, kDiskWrite, kLatency };
+inline constexpr int kSharedResourceCount = 7;  // without kLatency
+inline constexpr int kResourceCount = 8;
+std::string_view name_of(Resource resource);  // "cores", "communication thread", "memory bandwidth", ...
+
+/// Amounts, not times; all of one rank.
+struct Price {
+  double core_seconds = 0;         // of processor cores
+  double cores = 1;                // most of them that it can keep busy at once
+  double comm_thread_seconds = 0;  // of the thread that owns communication; counted in core_seconds as well
+  double device_seconds = 0;       // of an accelerator
+  double memory_bytes = 0;         // host memory, read and written
+  double link_bytes = 0;           // received from other nodes (cuda: from other ranks)
+  double disk_read_bytes = 0;
+  double disk_write_bytes = 0;
+  double latency_seconds = 0;
+};
+
+/// What one rank can have of each shared resource per second when all ranks of its node want it: the node's over its ranks.
+/// Infinite where the machine sets no limit.
+using Capacities = std::array<double, kSharedResourceCount>;
+
+/// Prices on one machine, for a group of `ranks` ranks of which up to machine.ranks_per_node share a node, each computing on
+/// `threads` threads. A pure function of its arguments.
+class PriceList {
+ public:
+  PriceList(const spec::MachineSpec& machine, int ranks, int threads);
+
+  /// Measured where the machine has times of this kind, phase and hidden size: at the same rows and sequence; between two measured
+  /// rows of the same sequence linearly; else from the nearest one in the ratio of their rooflines. Nothing measured: the
+  /// roofline, max(flops / flops_per_second, memory_bytes / bytes_per_second).
+  Price compute(const model::Segment& segment, std::int64_t hidden, model::Phase phase, const model::Shape& shape) const;
+  /// All-gather of a chunk; `from_shard`: this rank's own part is copied, too. One rank: that copy alone.
+  Price gather(std::int64_t elements, bool from_shard) const;
+  Price scatter(std::int64_t elements, bool accumulate) const;
+  Price update(std::int64_t elements) const;  // 28 bytes an element
+  Price norm(std::int64_t elements) const;    // 4 bytes an element
+  Price agree() const;
+  Price load(std::int64_t bytes) const;
+  Price save(std::int64_t elements) const;
+
+  const Capacities& capacities() const { return capacities_; }
+  /// Seconds with nothing else on the machine.
+  double alone_seconds(const Price& price) const;
+  /// Seconds of `work` on this rank's threads (cuda: device) alone.
+  double roofline_seconds(const model::Work& work) const;
+
+ private:
+  Price task() const;  // the executor's overhead, which every task has
+  Price passes(double bytes) const;  // memory traffic of this rank's threads
+  double exchanged_link_bytes(double bytes) const;
+
+  const spec::MachineSpec& machine_;
+  int ranks_;
+  int ranks_per_node_;
+  double threads_;  // cores that a rank's compute threads can have
+  bool on_device_;
+  Capacities capacities_{};
+};
+
+/// Amounts at full speed per second of a price's alone time, and that time without latency.
+struct Demand {
+  std::array<double, kSharedResourceCount> rate{};
+  double seconds = 0;
+  Resource binding = Resource::kCores;  // what keeps it from being faster
+};
+Demand demand_of(const Price& price, const Capacities& capacities);
+
+/// Prices of all tasks of a graph that `build` made from `inputs`.
+std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs, const spec::MachineSpec& machine);
+
+}  // namespace sluice::schedule

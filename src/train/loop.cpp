@@ -1,0 +1,177 @@
+#include "train/loop.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "base/units.hpp"
+#include "chunks/layout.hpp"
+#include "optim/schedule.hpp"
+
+namespace sluice::train {
+namespace {
+
+// A disk that refuses a save may take the next one; three in a row mean that the run produces nothing that lasts.
+constexpr int kSaveFailuresAllowed = 3;
+
+class Loop {
+ public:
+  explicit Loop(const LoopSetup& setup)
+      : s_(setup), layout_{setup.engine->plan().micro_batch, setup.engine->plan().mesh.data, setup.world->rank()}, params_(param_infos(setup.engine->model())) {}
+
+  LoopOutcome run() {
+    outcome_.progress = s_.start;
+    saved_step_ = s_.start.step > 0 ? s_.start.step : -1;
+    bool stopped = false;
+    while (!stopped && outcome_.progress.step < s_.steps) {
+      stopped = run_step();
+      if (!stopped && outcome_.progress.step < s_.steps) {
+        const std::int64_t step = outcome_.progress.step;
+        if (s_.valid != nullptr && s_.evaluate_interval > 0 && step % s_.evaluate_interval == 0) run_evaluation();
+        if (s_.checkpoint_interval > 0 && step % s_.checkpoint_interval == 0) save(false);
+      }
+    }
+    outcome_.finished = outcome_.progress.step >= s_.steps;
+    if (stopped && !outcome_.finished) {
+      s_.observer->on_stop(outcome_.progress.step, dropped_);
+      // A second signal skips the saving; ranks get it at different moments, so they ask each other.
+      const bool hasten = !s_.world->all_agree(s_.stop == nullptr || !s_.stop->hastened());
+      if (!hasten) save(true);
+      return outcome_;
+    }
+    if (s_.valid != nullptr) run_evaluation();
+    save(true);
+    return outcome_;
+  }
+
+ private:
+  /// One step; true when the ranks agreed to stop.
+  bool run_step() {
+    const std::int64_t step = outcome_.progress.step + 1;
+    StepRequest request;
+    request.step = step;
+    request.learning_rate = optim::learning_rate(s_.training.schedule, step - 1);
+    const std::int64_t length = s_.training.batch.sequence_length;
+    request.load = [&](int micro, const schedule::TokenRows& rows) {
+      s_.sampler->fill(*s_.train, outcome_.progress.samples, micro, layout_, {rows.inputs, rows.targets, rows.sample_ids});
+      return layout_.micro_batch * length;
+    };
+    if (s_.stop != nullptr) request.stop = [this] { return s_.stop->requested(); };
+    const std::int64_t begin = now_ns();
+    const schedule::RunResult result = s_.engine->step(request);
+    const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+    if (result.cancelled) {
+      dropped_ = true;
+      return true;
+    }
+    if (!std::isfinite(result.report.loss) || !std::isfinite(result.report.grad_norm)) {
+      throw DivergedError(cat("step ", step, ": the loss is ", result.report.loss, " and the gradient norm ", result.report.grad_norm, " (learning rate ", request.learning_rate,
+                              "); lower the learning rate or clip harder, and continue from the last checkpoint"));
+    }
+    checkpoint::Progress& progress = outcome_.progress;
+    progress.step = step;
+    progress.samples += s_.training.batch.global_batch;
+    progress.adam_count = s_.engine->adam_count();
+    progress.global_batch = s_.training.batch.global_batch;
+    progress.samples_per_epoch = s_.sampler->samples_per_epoch();
+    progress.epoch = progress.samples / progress.samples_per_epoch;
+    progress.seed = s_.training.seed;
+    outcome_.step_seconds.push_back(seconds);
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = result.report.loss;
+    metrics.learning_rate = request.learning_rate;
+    metrics.grad_norm = result.report.grad_norm;
+    metrics.tokens = progress.samples * length;
+    metrics.step_seconds = seconds;
+    metrics.tokens_per_second = static_cast<double>(s_.training.batch.global_batch * length) / seconds;
+    s_.observer->on_step(metrics);
+    return result.report.stop_requested;
+  }
+
+  void run_evaluation() {
+    if (evaluated_step_ == outcome_.progress.step) return;
+    evaluated_step_ = outcome_.progress.step;
+    s_.observer->on_evaluation(evaluate(*s_.engine, *s_.world, *s_.valid, s_.training.batch.sequence_length, outcome_.progress.step));
+  }
+
+  void save(bool last) {
+    if (saved_step_ == outcome_.progress.step) {
+      outcome_.saved = true;
+      return;
+    }
+    const std::int64_t begin = now_ns();
+    s_.engine->flush();
+    checkpoint::Progress progress = outcome_.progress;
+    checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_, checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
+    s_.engine->save([&](std::size_t piece) { saving.write(piece); });
+    const checkpoint::CommitResult result = saving.commit();
+    s_.observer->on_checkpoint(result, static_cast<double>(now_ns() - begin) * 1e-9);
+    if (result.ok) {
+      saved_step_ = outcome_.progress.step;
+      outcome_.last_checkpoint = result.path;
+      outcome_.saved = true;
+      save_failures_ = 0;
+      return;
+    }
+    outcome_.saved = false;
+    ++save_failures_;
+    if (!last && save_failures_ < kSaveFailuresAllowed) return;
+    const std::string message = cat("saving step ", outcome_.progress.step, " failed", save_failures_ > 1 ? cat(", ", save_failures_, " times in a row") : std::string(), ": ", result.reason);
+    if (saved_step_ >= 0) throw ResumableStop(cat(message, "; the checkpoint of step ", saved_step_, " stands: make room and start the same command again"));
+    throw EnvironmentError(message);
+  }
+
+  const LoopSetup& s_;
+  data::RowLayout layout_;
+  std::vector<checkpoint::ParamInfo> params_;
+  LoopOutcome outcome_;
+  std::int64_t saved_step_ = -1;
+  std::int64_t evaluated_step_ = -1;
+  int save_failures_ = 0;
+  bool dropped_ = false;
+};
+
+}  // namespace
+
+LoopOutcome run_loop(const LoopSetup& setup) {
+  SLUICE_CHECK(setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr && setup.observer != nullptr, "an incomplete loop");
+  return Loop(setup).run();
+}
+
+std::vector<checkpoint::ParamInfo> param_infos(const model::Model& model) {
+  std::vector<checkpoint::ParamInfo> infos;
+  for (const model::ParamSpec& param : model.params) infos.push_back({param.name, param.shape, DType::kF32});
+  return infos;
+}
+
+std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, const std::vector<HeldPiece>& held) {
+  const std::vector<checkpoint::ParamInfo> infos = param_infos(model);
+  std::vector<checkpoint::Piece> pieces;
+  for (const HeldPiece& piece : held) {
+    pieces.push_back({std::string(chunks::name_of(piece.plane)), checkpoint::flat_region(infos, piece.param, piece.begin, piece.count), piece.data});
+  }
+  return pieces;
+}
+
+EvaluationMetrics evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus, std::int64_t sequence_length, std::int64_t step) {
+  const data::EvaluationSampler sampler(corpus.tokens(), sequence_length);
+  const data::RowLayout layout{engine.plan().micro_batch, engine.plan().mesh.data, world.rank()};
+  EvaluationMetrics metrics;
+  metrics.step = step;
+  double sum = 0;
+  for (std::int64_t batch = 0; batch < sampler.batches(layout); ++batch) {
+    const schedule::Report report = engine.evaluate([&](int /*micro*/, const schedule::TokenRows& rows) {
+      sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids});
+      return static_cast<std::int64_t>(std::count_if(rows.targets, rows.targets + layout.micro_batch * sequence_length, [](std::int32_t target) { return target >= 0; }));
+    });
+    sum += report.loss * static_cast<double>(report.valid_tokens);
+    metrics.tokens += report.valid_tokens;
+  }
+  metrics.loss = sum / static_cast<double>(metrics.tokens);
+  metrics.perplexity = std::exp(metrics.loss);
+  return metrics;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,84 @@
+#include "train/stop.hpp"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+
+namespace sluice::train {
+namespace {
+
+constexpr std::array<int, 5> kSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGALRM};
+constexpr std::int64_t kLookEveryNs = 500'000'000;
+
+// A signal handler has no other way to reach the program than globals; these two are all there are.
+std::atomic<int> signal_count{0};
+std::atomic<int> first_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void on_signal(int number) {
+  int none = 0;
+  first_signal.compare_exchange_strong(none, number);
+  signal_count.fetch_add(1);
+}
+
+std::atomic<bool> in_use{false};
+std::array<struct sigaction, kSignals.size()> previous;
+
+const char* signal_name(int number) {
+  switch (number) {
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGALRM:
+      return "SIGALRM";
+    default:
+      return "a signal";
+  }
+}
+
+}  // namespace
+
+StopSource::StopSource(std::string stop_file) : stop_file_(std::move(stop_file)) {
+  SLUICE_CHECK(!in_use.exchange(true), "one stop source at a time");
+  signal_count.store(0);
+  first_signal.store(0);
+  struct sigaction action {};
+  action.sa_handler = &on_signal;
+  action.sa_flags = SA_RESTART;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &previous[i]);
+}
+
+StopSource::~StopSource() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous[i], nullptr);
+  in_use.store(false);
+}
+
+bool StopSource::requested() {
+  if (signal_count.load() > 0 || file_found_) return true;
+  const std::int64_t now = now_ns();
+  if (stop_file_.empty() || now < next_look_ns_) return false;
+  next_look_ns_ = now + kLookEveryNs;
+  struct stat status {};
+  file_found_ = stat(stop_file_.c_str(), &status) == 0;
+  return file_found_;
+}
+
+bool StopSource::hastened() const { return signal_count.load() > 1; }
+
+std::string StopSource::reason() const {
+  if (signal_count.load() > 0) return signal_name(first_signal.load());
+  return file_found_ ? "the file " + stop_file_ : std::string();
+}
+
+}  // namespace sluice::train

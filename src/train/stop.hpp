@@ -1,0 +1,31 @@
+#pragma once
+// Who asks the run to stop: signals that batch queues send, and a file that a person can make.
+
+#include <cstdint>
+#include <string>
+
+namespace sluice::train {
+
+/// Catches SIGUSR1, SIGUSR2, SIGTERM, SIGINT and SIGALRM (Flux's time limit) from construction to destruction; the handlers
+/// only count. At most one at a time in a process (LogicError). Also looks for the file `stop_file` (empty: none), at most
+/// twice a second.
+class StopSource {
+ public:
+  explicit StopSource(std::string stop_file);
+  StopSource(const StopSource&) = delete;
+  StopSource& operator=(const StopSource&) = delete;
+  ~StopSource();
+  /// A signal came or the file is there. Any thread.
+  bool requested();
+  /// Two signals came: skip what can be skipped.
+  bool hastened() const;
+  /// "SIGUSR1", "the file runs/a/STOP"; empty where nothing asked.
+  std::string reason() const;
+
+ private:
+  std::string stop_file_;
+  std::int64_t next_look_ns_ = 0;
+  bool file_found_ = false;
+};
+
+}  // namespace sluice::train

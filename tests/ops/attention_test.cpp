@@ -1,0 +1,168 @@
+#include "ops/attention.hpp"
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "ops/ops_test_support.hpp"
+
+namespace sluice::ops::test {
+namespace {
+
+const std::vector<std::int64_t> kSamples = {3, 0x7FFF'0000'0001, 12, 99};
+const DropoutSite kNoDropout{};
+const DropoutSite kDropout{0.2f, {77u, 88u}};
+
+std::int64_t elements(const AttentionShape& s) {
+  return s.rows * s.tokens * s.heads * s.head_dim;
+}
+
+std::string describe(const AttentionShape& s) {
+  return std::to_string(s.rows) + " rows, " + std::to_string(s.tokens) + " tokens, " + std::to_string(s.heads) + " heads of " +
+         std::to_string(s.head_dim);
+}
+
+struct Result {
+  Values out, lse, dqkv;
+};
+
+Result run(const Context& ctx, const AttentionShape& s, const Values& qkv, const Values& dout, const DropoutSite& site,
+           std::int64_t first_position = 0, const std::int64_t* samples = kSamples.data(), std::size_t workspace_shift = 0) {
+  Result r{Values(static_cast<std::size_t>(elements(s))), Values(static_cast<std::size_t>(s.rows * s.heads * s.tokens)),
+           Values(qkv.size(), 5.0f)};
+  std::vector<float> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, ctx.threads)) / sizeof(float) + workspace_shift,
+                               std::nanf(""));
+  const RowPositions positions{samples, s.rows, s.tokens, first_position};
+  attention_forward(ctx, s, qkv.data(), site, positions, r.out.data(), r.lse.data(), workspace.data() + workspace_shift);
+  attention_backward(ctx, s, qkv.data(), r.out.data(), r.lse.data(), dout.data(), site, positions, r.dqkv.data(),
+                     workspace.data() + workspace_shift);
+  return r;
+}
+
+const std::vector<AttentionShape>& shapes() {
+  static const std::vector<AttentionShape> kShapes = {{1, 1, 1, 1},    {2, 5, 3, 4},    {1, 16, 2, 16},  {1, 63, 1, 8},
+                                                      {1, 64, 2, 64},  {2, 65, 2, 7},   {1, 128, 1, 32}, {1, 130, 3, 64},
+                                                      {1, 200, 1, 33}, {1, 257, 1, 80}, {3, 31, 2, 17},  {1, 70, 2, 128}};
+  return kShapes;
+}
+
+TEST(Attention, UniformScoresAverageTheValues) {
+  const AttentionShape s{1, 100, 1, 3};
+  Values qkv(static_cast<std::size_t>(3 * elements(s)));
+  for (std::size_t t = 0; t < 100; ++t) {
+    for (std::size_t i = 0; i < 3; ++i) qkv[t * 9 + 6 + i] = static_cast<float>(t * (i + 1));
+  }
+  for (const Context& ctx : fast_contexts()) {
+    const Result r = run(ctx, s, qkv, Values(300), kNoDropout);
+    for (std::size_t t = 0; t < 100; ++t) {
+      EXPECT_NEAR(r.lse[t], std::log(static_cast<double>(t + 1)), 1e-6);
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(r.out[t * 3 + i], 0.5 * static_cast<double>(t * (i + 1)), 1e-4);
+    }
+  }
+}
+
+TEST(Attention, FastBodiesAgreeWithTheReference) {
+  for (const AttentionShape& s : shapes()) {
+    const Values qkv = normal_values(3 * elements(s), 1), dout = normal_values(elements(s), 2);
+    for (const DropoutSite& site : {kNoDropout, kDropout}) {
+      const std::int64_t first_position = site.rate > 0 ? s.tokens % 4 : 0;
+      const Result expected = run(reference_context(), s, qkv, dout, site, first_position);
+      for (const Context& ctx : fast_contexts()) {
+        const Result r = run(ctx, s, qkv, dout, site, first_position);
+        ASSERT_TRUE(all_near(r.out, expected.out, 2e-6, 2e-6)) << describe(s) << ' ' << text_of(ctx);
+        ASSERT_TRUE(all_near(r.lse, expected.lse, 1e-6, 1e-6)) << describe(s) << ' ' << text_of(ctx);
+        ASSERT_TRUE(all_near(r.dqkv, expected.dqkv, 1e-5, 1e-5)) << describe(s) << ' ' << text_of(ctx) << " dropout " << site.rate;
+      }
+    }
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  const AttentionShape s{1, 150, 1, 16};
+  const Values qkv = normal_values(3 * elements(s), 3, 20.0f), dout = normal_values(elements(s), 4);
+  const Result expected = run(reference_context(), s, qkv, dout, kNoDropout);
+  for (const Context& ctx : fast_contexts()) {
+    const Result r = run(ctx, s, qkv, dout, kNoDropout);
+    EXPECT_TRUE(all_near(r.out, expected.out, 0.02, 1e-3)) << text_of(ctx);
+    EXPECT_TRUE(all_near(r.lse, expected.lse, 1e-3, 1e-6)) << text_of(ctx);
+    EXPECT_TRUE(all_near(r.dqkv, expected.dqkv, 0.3, 1e-2)) << text_of(ctx);
+  }
+}
+
+TEST(Attention, GradientsAreCentralDifferences) {
+  const AttentionShape s{1, 7, 2, 3};
+  const Values qkv = normal_values(3 * elements(s), 5), dout = normal_values(elements(s), 6);
+  for (const DropoutSite& site : {kNoDropout, kDropout}) {
+    const Result r = run(reference_context(), s, qkv, dout, site);
+    for (std::size_t i = 0; i < qkv.size(); ++i) {
+      Values up = qkv, down = qkv;
+      up[i] += 1e-2f;
+      down[i] -= 1e-2f;
+      const double slope = (weighted_sum(dout, run(reference_context(), s, up, dout, site).out) -
+                            weighted_sum(dout, run(reference_context(), s, down, dout, site).out)) /
+                           (static_cast<double>(up[i]) - down[i]);
+      EXPECT_NEAR(r.dqkv[i], slope, 3e-3) << i;
+    }
+  }
+}
+
+TEST(Attention, TokensSeeOnlyTheirPast) {
+  const AttentionShape s{1, 100, 1, 16};
+  Values qkv = normal_values(3 * elements(s), 7);
+  const Values dout = normal_values(elements(s), 8);
+  for (const Context& ctx : fast_contexts()) {
+    const Result before = run(ctx, s, qkv, dout, kNoDropout);
+    Values changed = qkv;
+    for (std::size_t i = 60 * 48; i < changed.size(); ++i) changed[i] = 100.0f;
+    const Result after = run(ctx, s, changed, dout, kNoDropout);
+    EXPECT_TRUE(
+        same_bits(Values(after.out.begin(), after.out.begin() + 60 * 16), Values(before.out.begin(), before.out.begin() + 60 * 16)));
+    EXPECT_FALSE(same_bits(after.out, before.out));
+  }
+}
+
+TEST(Attention, BitsDependNeitherOnThreadsNorCallsNorAddresses) {
+  const AttentionShape s{2, 90, 3, 40};
+  const Values qkv = normal_values(3 * elements(s), 9), dout = normal_values(elements(s), 10);
+  for (const device::Isa isa : fast_isas()) {
+    const Result one = run({Backend::kCpu, isa, 1}, s, qkv, dout, kDropout);
+    for (const int threads : {1, 2, 3, 8}) {
+      const Result r = run({Backend::kCpu, isa, threads}, s, qkv, dout, kDropout, 0, kSamples.data(), static_cast<std::size_t>(threads));
+      EXPECT_TRUE(same_bits(r.out, one.out));
+      EXPECT_TRUE(same_bits(r.lse, one.lse));
+      EXPECT_TRUE(same_bits(r.dqkv, one.dqkv));
+    }
+  }
+}
+
+TEST(Attention, ARowAloneHasTheSameMask) {
+  const AttentionShape s{3, 50, 2, 8}, alone{1, 50, 2, 8};
+  const Values qkv = normal_values(3 * elements(s), 11), dout = normal_values(elements(s), 12);
+  for (const Context& ctx : fast_contexts()) {
+    const Result all = run(ctx, s, qkv, dout, kDropout);
+    for (std::int64_t row = 0; row < 3; ++row) {
+      const std::int64_t n = elements(alone);
+      const Result r = run(ctx, alone, Values(qkv.begin() + 3 * row * n, qkv.begin() + 3 * (row + 1) * n),
+                           Values(dout.begin() + row * n, dout.begin() + (row + 1) * n), kDropout, 0, kSamples.data() + row);
+      EXPECT_TRUE(same_bits(r.out, Values(all.out.begin() + row * n, all.out.begin() + (row + 1) * n)));
+      EXPECT_TRUE(same_bits(r.dqkv, Values(all.dqkv.begin() + 3 * row * n, all.dqkv.begin() + 3 * (row + 1) * n)));
+    }
+  }
+}
+
+TEST(Attention, RefusesBadArguments) {
+  const AttentionShape s{1, 4, 1, 2};
+  Values qkv(24), out(8), lse(4), dqkv(24);
+  std::vector<char> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, 1)));
+  const Context ctx = make_cpu_context(1);
+  const RowPositions positions{kSamples.data(), 1, 4, 0}, other{kSamples.data(), 1, 5, 0};
+  EXPECT_THROW(attention_forward(ctx, {1, 0, 1, 2}, qkv.data(), kNoDropout, positions, out.data(), lse.data(), workspace.data()),
+               LogicError);
+  EXPECT_THROW(attention_forward(ctx, s, qkv.data(), kDropout, other, out.data(), lse.data(), workspace.data()), LogicError);
+  EXPECT_THROW(attention_forward(ctx, s, qkv.data(), kNoDropout, positions, out.data(), nullptr, workspace.data()), LogicError);
+  EXPECT_THROW(
+      attention_backward(ctx, s, qkv.data(), out.data(), lse.data(), out.data(), kNoDropout, positions, qkv.data(), workspace.data()),
+      LogicError);
+}
+
+}  // namespace
+}  // namespace sluice::ops::test

@@ -1,0 +1,76 @@
+#include "ops/embedding.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "ops/ops_test_support.hpp"
+
+namespace sluice::ops::test {
+namespace {
+
+std::vector<std::int32_t> make_ids(std::int64_t count, std::int64_t vocab) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) ids[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i * i % vocab);  // with repeats
+  return ids;
+}
+
+TEST(Embedding, ForwardAddsTokenAndPosition) {
+  const std::int64_t rows = 3, tokens = 5, vocab = 11, first = 2;
+  for (const std::int64_t c : {1, 16, 50, 768}) {
+    const auto ids = make_ids(rows * tokens, vocab);
+    const Values table = normal_values(vocab * c, 1), positions = normal_values(10 * c, 2);
+    std::vector<Context> contexts = fast_contexts();
+    contexts.push_back(reference_context());
+    for (const Context& ctx : contexts) {
+      Values y(static_cast<std::size_t>(rows * tokens * c));
+      embedding_forward(ctx, ids.data(), rows, tokens, first, table.data(), vocab, positions.data(), c, y.data());
+      for (std::int64_t i = 0; i < rows * tokens; ++i) {
+        for (std::int64_t j = 0; j < c; ++j) {
+          ASSERT_EQ(y[static_cast<std::size_t>(i * c + j)], table[static_cast<std::size_t>(ids[static_cast<std::size_t>(i)] * c + j)] +
+                                                                positions[static_cast<std::size_t>((first + i % tokens) * c + j)]);
+        }
+      }
+    }
+  }
+}
+
+TEST(Embedding, BackwardScattersInOrder) {
+  const std::int64_t rows = 4, tokens = 50, vocab = 23, context = 64, first = 3;
+  for (const std::int64_t c : {1, 40, 129}) {
+    const auto ids = make_ids(rows * tokens, vocab);
+    const Values dy = normal_values(rows * tokens * c, 1);
+    for (const bool accumulate : {false, true}) {
+      const Values start_tokens = normal_values(vocab * c, 2), start_positions = normal_values(context * c, 3);
+      Values expected_tokens = accumulate ? start_tokens : Values(start_tokens.size()),
+             expected_positions = accumulate ? start_positions : Values(start_positions.size());
+      for (std::int64_t i = 0; i < rows * tokens; ++i) {
+        for (std::int64_t j = 0; j < c; ++j) {
+          expected_tokens[static_cast<std::size_t>(ids[static_cast<std::size_t>(i)] * c + j)] += dy[static_cast<std::size_t>(i * c + j)];
+          expected_positions[static_cast<std::size_t>((first + i % tokens) * c + j)] += dy[static_cast<std::size_t>(i * c + j)];
+        }
+      }
+      std::vector<Context> contexts = fast_contexts();
+      contexts.push_back(reference_context());
+      for (const Context& ctx : contexts) {
+        Values t = start_tokens, p = start_positions;
+        embedding_backward(ctx, ids.data(), rows, tokens, first, dy.data(), vocab, context, c, t.data(), accumulate, p.data(), accumulate);
+        EXPECT_TRUE(same_bits(t, expected_tokens)) << text_of(ctx) << " c " << c;
+        EXPECT_TRUE(same_bits(p, expected_positions)) << text_of(ctx) << " c " << c;
+      }
+    }
+  }
+}
+
+TEST(Embedding, RefusesIdsOutsideTheVocabulary) {
+  Values table(20), y(4);
+  for (const std::int32_t bad : {-1, 10}) {
+    const std::int32_t ids[2] = {3, bad};
+    EXPECT_THROW(embedding_forward(make_cpu_context(1), ids, 1, 2, 0, table.data(), 10, table.data(), 2, y.data()), LogicError);
+  }
+  const std::int32_t ids[2] = {3, 4};
+  EXPECT_THROW(embedding_backward(make_cpu_context(1), ids, 1, 2, 9, y.data(), 10, 10, 2, table.data(), false, table.data(), false),
+               LogicError);
+}
+
+}  // namespace
+}  // namespace sluice::ops::test

@@ -1,0 +1,81 @@
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ops/isa_includes.hpp"
+#include "ops/ops_test_support.hpp"
+
+#define SLUICE_KERNELS "ops/simd_math_kernels.inc"
+#include "ops/for_each_isa.inc"
+
+namespace sluice::ops::test {
+namespace {
+
+void exp_of(device::Isa isa, const Values& x, Values& y) {
+  (isa == device::Isa::kAvx512 ? avx512::exp_range : avx2::exp_range)(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
+}
+
+TEST(SimdMath, ExpIsWithinTwoUlp) {
+  for (const device::Isa isa : fast_isas()) {
+    Values x;
+    for (double v = -87.3; v < 88.7; v += 0.00137) x.push_back(static_cast<float>(v));
+    Values y(x.size());
+    exp_of(isa, x, y);
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double expected = std::exp(static_cast<double>(x[i]));
+      const float nearest = static_cast<float>(expected);
+      const double ulp = std::nextafter(nearest, std::numeric_limits<float>::infinity()) - static_cast<double>(nearest);
+      worst = std::max(worst, std::abs(y[i] - expected) / ulp);
+    }
+    EXPECT_LT(worst, 2.0) << device::name_of(isa);
+  }
+}
+
+TEST(SimdMath, ExpAtTheEnds) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const device::Isa isa : fast_isas()) {
+    const Values x = {0.0f, -0.0f, -kInfinity, kInfinity, std::numeric_limits<float>::quiet_NaN(), -200.0f, 200.0f, -104.0f, 88.72f, 1.0f};
+    Values y(x.size());
+    exp_of(isa, x, y);
+    EXPECT_EQ(y[0], 1.0f);
+    EXPECT_EQ(y[1], 1.0f);
+    EXPECT_EQ(y[2], 0.0f);
+    EXPECT_EQ(y[3], kInfinity);
+    EXPECT_TRUE(std::isnan(y[4]));
+    EXPECT_EQ(y[5], 0.0f);
+    EXPECT_EQ(y[6], kInfinity);
+    EXPECT_LT(y[7], 1e-44f);
+    EXPECT_NEAR(y[8] / std::exp(static_cast<double>(88.72f)), 1.0, 1e-6);
+    EXPECT_NEAR(y[9], 2.718281828, 3e-7);
+  }
+}
+
+TEST(SimdMath, ExpDoesNotDependOnTheLane) {
+  for (const device::Isa isa : fast_isas()) {
+    for (std::size_t length = 1; length < 40; ++length) {
+      Values x(length);
+      std::iota(x.begin(), x.end(), -17.25f);
+      Values together(length), alone(1);
+      exp_of(isa, x, together);
+      for (std::size_t i = 0; i < length; ++i) {
+        exp_of(isa, {x[i]}, alone);
+        ASSERT_TRUE(bits_equal(together[i], alone[0])) << device::name_of(isa) << " element " << i << " of " << length;
+      }
+    }
+  }
+}
+
+TEST(SimdMath, Reductions) {
+  Values x(16);
+  std::iota(x.begin(), x.end(), 1.0f);
+  std::swap(x[3], x[7]);
+  for (const device::Isa isa : fast_isas()) {
+    const bool wide = isa == device::Isa::kAvx512;
+    EXPECT_EQ(wide ? avx512::sum_of(x.data()) : avx2::sum_of(x.data()), wide ? 136.0f : 36.0f);
+    EXPECT_EQ(wide ? avx512::maximum_of(x.data()) : avx2::maximum_of(x.data()), wide ? 16.0f : 8.0f);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ops::test

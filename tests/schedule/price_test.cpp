@@ -1,0 +1,130 @@
+#include "schedule/price.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "model/gpt2.hpp"
+#include "parallel/unsharded.hpp"
+#include "schedule/simulate.hpp"
+
+namespace sluice::schedule {
+namespace {
+
+/// Four cores and 100 bytes a second of memory for one rank; no overheads unless a test sets them.
+spec::MachineSpec plain_machine() {
+  spec::MachineSpec m;
+  m.ranks_per_node = 1;
+  m.cores_per_node = 4;
+  m.threads_per_rank = 4;
+  m.flops_per_core = 10;
+  m.memory_bytes_per_second = 100;
+  m.update_bytes_per_second = 56;
+  m.gather = {.latency_seconds = 0.5, .bytes_per_second = 1024};
+  m.scatter = {.latency_seconds = 0.25, .bytes_per_second = 512};
+  m.agree_seconds = 0.125;
+  m.task_seconds = 0;
+  m.wake_seconds = 0;
+  return m;
+}
+
+class PriceListTest : public ::testing::Test {
+ protected:
+  PriceListTest() : factory_(parallel::make_unsharded_modules()), model_(model::build_model({.name = "small", .vocab = 64, .context = 32, .hidden = 16, .layers = 1, .heads = 2, .ffn = 64}, *factory_)) {}
+  const model::Segment& mlp() const { return *model_.segments[2]; }
+  double seconds(const spec::MachineSpec& m, std::int64_t rows, std::int64_t sequence = 8) const {
+    const PriceList list(m, 1, 4);
+    return list.alone_seconds(list.compute(mlp(), 16, model::Phase::kForward, {rows, sequence}));
+  }
+  std::unique_ptr<model::ModuleFactory> factory_;
+  model::Model model_;
+};
+
+TEST_F(PriceListTest, UnmeasuredSegmentsFollowTheRoofline) {
+  const spec::MachineSpec m = plain_machine();
+  const model::Work work = mlp().work(model::Phase::kForward, {2, 8});
+  EXPECT_DOUBLE_EQ(seconds(m, 2), std::max(work.flops / 40, work.memory_bytes / 100));
+  spec::MachineSpec fast = m;
+  fast.memory_bytes_per_second = 1e9;
+  EXPECT_DOUBLE_EQ(seconds(fast, 2), work.flops / 40);
+}
+
+TEST_F(PriceListTest, MeasuredSegmentsAreTakenInterpolatedAndScaled) {
+  spec::MachineSpec m = plain_machine();
+  m.memory_bytes_per_second = 1e12;
+  m.segments = {{"mlp", "forward", 16, 2, 8, 3.0}, {"mlp", "forward", 16, 6, 8, 7.0}, {"mlp", "backward", 16, 2, 8, 100.0}, {"mlp", "forward", 32, 2, 8, 50.0}};
+  EXPECT_DOUBLE_EQ(seconds(m, 2), 3.0);
+  EXPECT_DOUBLE_EQ(seconds(m, 6), 7.0);
+  EXPECT_DOUBLE_EQ(seconds(m, 3), 4.0);
+  EXPECT_DOUBLE_EQ(seconds(m, 12), 14.0);     // compute-bound: twice the work of 6 rows
+  EXPECT_DOUBLE_EQ(seconds(m, 2, 16), 6.0);   // another sequence length, from the nearest
+  m.segments.clear();
+  m.segments = {{"mlp", "forward", 32, 2, 8, 50.0}};  // another hidden size says nothing
+  EXPECT_DOUBLE_EQ(seconds(m, 2), mlp().work(model::Phase::kForward, {2, 8}).flops / 40);
+}
+
+TEST_F(PriceListTest, CollectivesAndPassesCostWhatTheMachineSays) {
+  spec::MachineSpec m = plain_machine();
+  m.ranks_per_node = 2;
+  m.cores_per_node = 8;
+  const PriceList list(m, 2, 4);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, false)), 0.5 + 1.0);   // 1 KiB from the other rank
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.scatter(512, true)), 0.25 + 2.0);
+  EXPECT_DOUBLE_EQ(list.gather(512, false).comm_thread_seconds, 1.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4)), 2.0);  // 112 bytes at 56
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25)), 2.0);   // 100 bytes at half of the node's 100
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.agree()), 0.125);
+  const PriceList single(m, 1, 4);
+  EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(512, false)), 0);
+  EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(256, true)), 2 * 1024 / 100.0);
+}
+
+TEST_F(PriceListTest, OtherNodesAreReachedOverTheNetwork) {
+  spec::MachineSpec m = plain_machine();
+  m.ranks_per_node = 2;
+  m.cores_per_node = 8;
+  m.memory_bytes_per_second = 1e9;
+  m.link_bytes_per_second = 512;  // 256 a rank
+  m.link_latency_seconds = 1;
+  const PriceList list(m, 4, 4);  // two nodes
+  // 1024 elements: 3072 bytes from the three others, 2048 of them over the network at 256 a second.
+  const Price price = list.gather(1024, false);
+  EXPECT_DOUBLE_EQ(price.link_bytes, 2048);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(price), 0.5 + 1 + 8);
+  const PriceList one_node(m, 2, 4);
+  EXPECT_DOUBLE_EQ(one_node.gather(1024, false).link_bytes, 0);
+}
+
+TEST_F(PriceListTest, EveryTaskOfABuiltGraphHasItsPrice) {
+  const optim::Grouping grouping = optim::group_parameters(model_.params, {.weight_decay = 0.1});
+  const chunks::ChunkLayout layout(model_.params, grouping, 2048);
+  spec::MachineSpec m = plain_machine();
+  m.ranks_per_node = 2;
+  for (const int stage : {0, 1, 2, 3}) {
+    BuildInputs inputs{.model = &model_, .layout = &layout, .sequence_length = 8, .ranks = 2, .clips = true};
+    inputs.plan = {.zero_stage = stage, .chunk_elements = 2048, .rcache_elements = layout.elements(), .micro_batch = 2, .accumulation = 2, .recompute = std::vector<std::uint8_t>(4, 0)};
+    const StepGraph graph = build(GraphKind::kStep, inputs);
+    const std::vector<Price> prices = price_tasks(graph, inputs, m);
+    ASSERT_EQ(prices.size(), graph.tasks.size());
+    const PriceList list(m, 2, 1);
+    double updated = 0;
+    for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+      if (graph.tasks[id].kind == TaskKind::kUpdate) updated += list.alone_seconds(prices[id]);
+      if (graph.tasks[id].kind == TaskKind::kCompute) {
+        EXPECT_GT(prices[id].core_seconds, 0) << graph.task_name(id);
+      }
+    }
+    double elements = 0;
+    for (const chunks::Chunk& chunk : layout.chunks()) elements += static_cast<double>(stage == 0 ? chunk.elements : chunks::largest_shard(chunk.elements, 2));
+    // 28 bytes an element at 56 a second, measured on 4 threads; a rank has 2 cores and computes on one.
+    EXPECT_NEAR(updated, elements * 28 / 56 * 2, 1e-6 * updated) << "zero_stage " << stage;
+    const Simulation s = simulate(graph, prices, m, {.ranks = 2});
+    EXPECT_GT(s.seconds, 0);
+    EXPECT_EQ(s.bytes_peak, graph.arena_bytes);
+    for (const double use : s.use) EXPECT_LE(use, 1 + 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::schedule
