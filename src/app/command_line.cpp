@@ -78,11 +78,11 @@ constexpr auto kTrainerOptions = std::to_array<KeyOption>({
     {"gradient-accumulation-steps", "gradient_accumulation_steps", Takes::kValue, "N", "micro-batches a step"},
     {"max-grad-norm", "max_grad_norm", Takes::kValue, "X", "largest global gradient norm; 0: none"},
     {"weight-decay", "weight_decay", Takes::kValue, "X", "of AdamW"},
-    {"adam-beta1", "adam_beta1", Takes::kValue, "X", ""},
-    {"adam-beta2", "adam_beta2", Takes::kValue, "X", ""},
-    {"adam-epsilon", "adam_epsilon", Takes::kValue, "X", ""},
+    {"adam-beta1", "adam_beta1", Takes::kValue, "X", "decay of the first moment; default 0.9"},
+    {"adam-beta2", "adam_beta2", Takes::kValue, "X", "decay of the second moment; default 0.999"},
+    {"adam-epsilon", "adam_epsilon", Takes::kValue, "X", "default 1e-8"},
     {"lr-scheduler-type", "lr_scheduler_type", Takes::kText, "KIND", "constant, constant_with_warmup, linear, cosine"},
-    {"warmup-steps", "warmup_steps", Takes::kValue, "N", ""},
+    {"warmup-steps", "warmup_steps", Takes::kValue, "N", "steps that warm up"},
     {"warmup-ratio", "warmup_ratio", Takes::kValue, "X", "part of the run that warms up"},
     {"fp16", "fp16", Takes::kSwitch, "", "refused: only 32-bit floats are supported"},
     {"bf16", "bf16", Takes::kSwitch, "", "refused: only 32-bit floats are supported"},
@@ -106,8 +106,6 @@ constexpr auto kVerbs = std::to_array<VerbText>({
     {Verb::kPlan, "plan", "Finds the plan for a machine and says why; starts no MPI.",
      "  sluice plan demo.json --ranks 2\n"
      "  sluice plan demo.json --machine configs/machines/NAME.json --ranks 512 --ranks-per-node 8\n"},
-    {Verb::kSimulate, "simulate", "Runs a plan's step graph against a machine's prices instead of the machine.",
-     "  sluice simulate demo.json --machine configs/machines/NAME.json --ranks 8\n"},
     {Verb::kConfigCheck, "config check", "Says what becomes of every key of a configuration.",
      "  sluice config check ds_config.json\n"
      "  sluice config check demo.json --ranks 4 --learning_rate 1e-4 --json\n"},
@@ -123,7 +121,7 @@ constexpr auto kVerbs = std::to_array<VerbText>({
 });
 
 std::string all_verbs() {
-  return "train, profile, plan, simulate, config check, checkpoint list, checkpoint show, checkpoint verify, generate, doctor";
+  return "train, profile, plan, config check, checkpoint list, checkpoint show, checkpoint verify, generate, doctor";
 }
 
 const VerbText& text_of(Verb verb) {
@@ -217,7 +215,6 @@ class VerbParser {
       case Verb::kTrain:
       case Verb::kProfile:
       case Verb::kPlan:
-      case Verb::kSimulate:
       case Verb::kConfigCheck:
         add_configuration();
         break;
@@ -234,7 +231,7 @@ class VerbParser {
       case Verb::kText:
         break;
     }
-    if (verb != Verb::kTrain && verb != Verb::kGenerate) app_.add_flag("--json", command_.json, "print JSON");
+    if (verb != Verb::kTrain) app_.add_flag("--json", command_.json, "print JSON");
   }
 
   Command parse(const std::vector<std::string>& arguments) {
@@ -301,7 +298,7 @@ class VerbParser {
       app_.add_option("--ranks", command_.ranks, "ranks to plan for, where MPI does not say")->type_name("N")->check(CLI::PositiveNumber);
       app_.add_option("--ranks-per-node", command_.ranks_per_node, "default: all on one node")->type_name("N")->check(CLI::PositiveNumber);
     }
-    if (command_.verb == Verb::kPlan || command_.verb == Verb::kSimulate) {
+    if (command_.verb == Verb::kPlan) {
       app_.add_option("--machine", command_.machine_file, "a machine file instead of this machine's profile")->type_name("FILE");
     }
   }
@@ -324,7 +321,7 @@ class VerbParser {
 
   void collect() {
     if (command_.verb == Verb::kGenerate) {
-      if (command_.generate.prompt.empty() == command_.generate.prompt_tokens.empty()) {
+      if ((app_.count("--prompt") > 0) == (app_.count("--prompt-tokens") > 0)) {
         throw RequestError(cat("sluice generate needs one of --prompt and --prompt-tokens; ", hint()));
       }
       return;

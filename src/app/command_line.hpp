@@ -15,7 +15,6 @@ enum class Verb : std::uint8_t {
   kTrain,
   kProfile,
   kPlan,
-  kSimulate,
   kConfigCheck,
   kCheckpointList,
   kCheckpointShow,
@@ -26,7 +25,7 @@ enum class Verb : std::uint8_t {
 
 struct GenerateOptions {
   std::string model;   // a run directory, a checkpoint or a model directory
-  std::string prompt;  // text; or
+  std::string prompt;  // text, perhaps empty; or
   std::vector<std::int64_t> prompt_tokens;
   std::int64_t max_new_tokens = 64;
   double temperature = 1.0;  // 0: always the most likely token
@@ -38,10 +37,10 @@ struct GenerateOptions {
 struct Command {
   Verb verb = Verb::kText;
   std::string text;
-  ConfigurationRequest request;       // train, profile, plan, simulate, config check
-  std::optional<std::int64_t> ranks;  // --ranks: to plan for, where MPI does not say (plan, simulate, config check, train --dry-run)
+  ConfigurationRequest request;       // train, profile, plan, config check
+  std::optional<std::int64_t> ranks;  // --ranks: to plan for, where MPI does not say (plan, config check, train --dry-run)
   std::optional<std::int64_t> ranks_per_node;  // likewise; absent: all on one node
-  std::string machine_file;                    // plan, simulate: instead of this machine's profile
+  std::string machine_file;                    // plan: instead of this machine's profile
   std::string path;                            // checkpoint verbs: a run directory, its checkpoints or one of them
   bool quick = false;                          // checkpoint verify: sizes and structure only
   bool json = false;

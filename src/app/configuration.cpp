@@ -304,9 +304,12 @@ class Examiner {
         return place;
       }
       const std::size_t dot = at.rfind('.');
-      if (dot == std::string::npos) return path;
+      if (dot == std::string::npos) break;
       at = at.substr(0, dot);
     }
+    // A block that the command line opened has no place of its own; the key that opened it has.
+    const auto inner = origins_.lower_bound(path + ".");
+    return inner != origins_.end() && is_below(inner->first, path) ? cat(inner->second, ": ", path) : path;
   }
 
   void problem(const std::string& path, const std::string& text) {
@@ -658,7 +661,7 @@ class Examiner {
     read_decay_on(optimizer);
     if (find("gradient_clipping") == nullptr && !request_.trainer.contains("max_grad_norm")) {
       optimizer.gradient_clipping = 1.0;
-      moved_default("gradient_clipping", "1.0", "DeepSpeed's default since 0.19.8 (before: 0, no clipping)");
+      moved_default("gradient_clipping", "1.0", "DeepSpeed's newer default (before mid-2026: 0, no clipping)");
     } else if (const auto clipping = number_or_flag("gradient_clipping", "max_grad_norm")) {
       optimizer.gradient_clipping = *clipping;
     }

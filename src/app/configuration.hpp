@@ -35,7 +35,7 @@ struct ConfigurationRequest {
 /// How much of the request must be there.
 enum class Demand : std::uint8_t {
   kNothing,  // `config check`: what is missing is listed, not refused
-  kPlan,     // `profile`, `plan`, `simulate`: model and batch
+  kPlan,     // `profile`, `plan`: model and batch
   kTrain,    // all of it: data, length and learning rate too
 };
 

@@ -4,14 +4,21 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/command_line.hpp"
 #include "app/configuration.hpp"
 #include "app/doctor.hpp"
 #include "app/environment.hpp"
+#include "app/inspect_commands.hpp"
+#include "app/planning.hpp"
+#include "app/train_command.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "checkpoint/catalog.hpp"
+#include "comm/mpi/mpi_communicator.hpp"
+#include "ops/context.hpp"
 
 namespace {
 
@@ -29,7 +36,9 @@ int check_configuration(const app::Command& command) {
 }
 
 int look_around(const app::Command& command, const app::Environment& environment) {
-  const std::vector<app::Finding> findings = app::diagnose(app::read_doctor_facts(environment, {}), environment);
+  const std::vector<std::pair<std::string, std::string>> libraries = {
+      {"MPI", comm::mpi_library_version()}, {"HDF5", checkpoint::hdf5_library_version()}, {"kernels", ops::library_versions()}};
+  const std::vector<app::Finding> findings = app::diagnose(app::read_doctor_facts(environment, libraries), environment);
   print(command.json ? app::to_json(findings) : app::describe(findings));
   return static_cast<int>(app::worst_of(findings) == app::Severity::kProblem ? ExitCode::kEnvironment : ExitCode::kFinished);
 }
@@ -41,13 +50,26 @@ int run(const std::vector<std::string>& arguments) {
     case app::Verb::kText:
       print(command.text);
       return 0;
+    case app::Verb::kTrain:
+      return app::train_command(command, environment);
+    case app::Verb::kProfile:
+      return app::profile_command(command);
+    case app::Verb::kPlan:
+      return app::plan_command(command);
     case app::Verb::kConfigCheck:
       return check_configuration(command);
+    case app::Verb::kCheckpointList:
+      return app::list_checkpoints_command(command);
+    case app::Verb::kCheckpointShow:
+      return app::show_checkpoint_command(command);
+    case app::Verb::kCheckpointVerify:
+      return app::verify_checkpoint_command(command);
+    case app::Verb::kGenerate:
+      return app::generate_command(command);
     case app::Verb::kDoctor:
       return look_around(command, environment);
-    default:
-      throw RequestError("this build has no engine, so it can't do that; verbs that work: config check, doctor");
   }
+  throw LogicError("a verb without a body");
 }
 
 int end(ExitCode code, const char* what) {

@@ -22,10 +22,21 @@ class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ExitCode code() const noexcept { return code_; }
+  /// Every rank throws the same error at the same point, so that all can end in order; where only some do, the job is aborted.
+  bool is_agreed() const noexcept { return agreed_; }
+  void set_agreed() noexcept { agreed_ = true; }
 
  private:
   ExitCode code_;
+  bool agreed_ = false;
 };
+
+/// Throws `error`, known to be thrown by every rank.
+template <typename Kind>
+[[noreturn]] void throw_on_all_ranks(Kind error) {
+  error.set_agreed();
+  throw error;
+}
 
 /// A contract between our own parts is broken. Thrown by SLUICE_CHECK.
 struct LogicError : Error {

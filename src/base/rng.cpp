@@ -13,9 +13,7 @@ std::array<std::uint32_t, 2> rng_key(std::uint64_t seed, RngPurpose purpose, std
   return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(value >> 32)};
 }
 
-float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index) {
-  // Two normals per Philox call: index 2k and 2k+1 share the counter k.
-  const std::uint64_t pair = index / 2;
+std::array<float, 2> normal_pair_at(std::array<std::uint32_t, 2> key, std::uint64_t pair) {
   const Philox4 words = philox({static_cast<std::uint32_t>(pair), static_cast<std::uint32_t>(pair >> 32), 0, 0}, key);
   const std::uint64_t a = (static_cast<std::uint64_t>(words[0]) << 32 | words[1]) >> 11;
   const std::uint64_t b = (static_cast<std::uint64_t>(words[2]) << 32 | words[3]) >> 11;
@@ -23,8 +21,10 @@ float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index) {
   const double v = static_cast<double>(b) * 0x1.0p-53;
   const double radius = std::sqrt(-2.0 * std::log(u));
   const double angle = 2.0 * std::numbers::pi * v;
-  return static_cast<float>(index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle));
+  return {static_cast<float>(radius * std::cos(angle)), static_cast<float>(radius * std::sin(angle))};
 }
+
+float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index) { return normal_pair_at(key, index / 2)[index % 2]; }
 
 std::uint64_t bounded_at(std::array<std::uint32_t, 2> key, std::uint64_t index, std::uint64_t bound) {
   SLUICE_CHECK(bound > 0, "an empty range has no random number");

@@ -35,6 +35,8 @@ inline float uniform_from(std::uint32_t word) { return static_cast<float>(word >
 
 /// Standard normal number of index `index` in the stream `key` (Box-Muller in fp64, rounded once to fp32).
 float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index);
+/// The numbers of index 2 pair and 2 pair + 1, at little more than the price of one.
+std::array<float, 2> normal_pair_at(std::array<std::uint32_t, 2> key, std::uint64_t pair);
 
 /// Uniform integer in [0, bound) for a permutation or a draw; unbiased by rejection over the counter's last word.
 std::uint64_t bounded_at(std::array<std::uint32_t, 2> key, std::uint64_t index, std::uint64_t bound);

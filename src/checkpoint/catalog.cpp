@@ -17,6 +17,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "checkpoint/file.hpp"
+#include "checkpoint/hdf5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/shard.hpp"
 
@@ -331,6 +332,12 @@ std::string to_json(const Verification& verification) {
                       {"bytes_read", verification.bytes_read},
                       {"seconds", verification.seconds}};
   return value.dump(2) + "\n";
+}
+
+std::string hdf5_library_version() {
+  unsigned major = 0, minor = 0, release = 0;
+  check_hdf5(H5get_libversion(&major, &minor, &release), "H5get_libversion");
+  return cat(major, ".", minor, ".", release);
 }
 
 }  // namespace sluice::checkpoint

@@ -84,4 +84,7 @@ std::string to_json(const std::vector<Entry>& entries);
 std::string summary_json(const Manifest& manifest);
 std::string to_json(const Verification& verification);
 
+/// "1.10.8": of the HDF5 library in use.
+std::string hdf5_library_version();
+
 }  // namespace sluice::checkpoint

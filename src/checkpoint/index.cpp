@@ -61,10 +61,40 @@ void add_tensor(hid_t group, const ParamInfo& param, const std::vector<Source>& 
   dataset.close();
 }
 
+using Sources = std::vector<std::vector<Source>>[kPlaneCount];  // per plane and parameter
+
+std::string group_name(int plane) {
+  return plane == 0 ? "params" : std::string(kPlaneNames[plane]);
+}
+
+bool has_tensor(const Sources& sources, int plane, std::size_t param) {
+  // A parameter without elements has no sources, but is one of the model's.
+  return plane == 0 || !sources[plane][param].empty();
+}
+
+// HDF5 may have lost what it wrote: the closed file must show every tensor with all its mappings.
+void check_mappings(const std::string& path, const Manifest& manifest, const Sources& sources) {
+  const Hdf5Section section;
+  Hdf5Handle file = open_hdf5(path);
+  for (int plane = 0; plane < kPlaneCount; ++plane) {
+    for (std::size_t p = 0; p < manifest.params.size(); ++p) {
+      if (sources[plane][p].empty()) continue;
+      const std::string name = group_name(plane) + "/" + manifest.params[p].name;
+      const Hdf5Handle dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose, "reopening " + name);
+      const Hdf5Handle creation(H5Dget_create_plist(dataset), H5Pclose, "reopening " + name);
+      std::size_t expected = 0, found = 0;
+      for (const Source& source : sources[plane][p]) expected += boxes_of(*source.region).size();
+      check_hdf5(H5Pget_virtual_count(creation, &found), "reopening " + name);
+      if (found != expected) throw EnvironmentError(cat(path, ": ", name, " has ", found, " mappings, expected ", expected));
+    }
+  }
+  file.close();
+}
+
 }  // namespace
 
 void write_index(const std::string& directory, Manifest& manifest) {
-  std::vector<std::vector<Source>> sources[kPlaneCount];
+  Sources sources;
   for (auto& list : sources) list.resize(manifest.params.size());
   for (const ShardInfo& shard : manifest.shards) {
     for (const StoredPlane& plane : shard.planes) {
@@ -84,16 +114,16 @@ void write_index(const std::string& directory, Manifest& manifest) {
     write_attribute(file, "save_id", manifest.save_id);
     write_attribute(file, "step", manifest.progress.step);
     for (int plane = 0; plane < kPlaneCount; ++plane) {
-      Hdf5Handle group = create_group(file, plane == 0 ? "params" : std::string(kPlaneNames[plane]));
+      Hdf5Handle group = create_group(file, group_name(plane));
       for (std::size_t p = 0; p < manifest.params.size(); ++p) {
-        // A parameter without elements has no sources either, but is one of the model's.
-        if (plane == 0 || !sources[plane][p].empty()) add_tensor(group, manifest.params[p], sources[plane][p]);
+        if (has_tensor(sources, plane, p)) add_tensor(group, manifest.params[p], sources[plane][p]);
       }
       group.close();
     }
     check_hdf5(H5Fflush(file, H5F_SCOPE_LOCAL), "flushing " + path);
     file.close();
   }
+  check_mappings(path, manifest, sources);
   File file(path, O_RDWR);
   file.sync();
   manifest.index_bytes = file.bytes();

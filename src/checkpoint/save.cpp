@@ -323,6 +323,9 @@ CommitResult CheckpointSave::publish(std::vector<ShardInfo> shards) {
     write_index(temporary_, manifest);
     call("before_manifest");
     write_durably(temporary_ + "/" + kManifestName, to_json(manifest));
+    // What is about to be named is looked at as a reader will: a disk that loses writes without a word is found here.
+    const Verification verification = verify_checkpoint(temporary_, false);
+    if (!verification.whole()) throw EnvironmentError(cat("what was written does not verify: ", verification.faults[0]));
     call("after_manifest");
     result.warnings = install(final_path);
     renamed = true;
@@ -349,10 +352,6 @@ CommitResult CheckpointSave::publish(std::vector<ShardInfo> shards) {
     result.warnings.push_back(cat("the hint `latest` could not be written: ", error.what()));
   }
   try {
-    if (!verify_checkpoint(final_path, false).whole()) {
-      result.warnings.emplace_back("the new checkpoint does not verify; no older one is removed");
-      return result;
-    }
     Removal removal = retain_newest(directory_, options_.keep, progress_.step, options_.hook);
     result.removed = std::move(removal.removed);
     for (std::string& warning : removal.warnings) result.warnings.push_back(std::move(warning));

@@ -43,20 +43,20 @@ std::string name_ranks(const std::vector<int>& ranks) {
 [[noreturn]] void throw_with_code(int code, const std::string& message) {
   switch (static_cast<ExitCode>(code)) {
     case ExitCode::kRequest:
-      throw RequestError(message);
+      throw_on_all_ranks(RequestError(message));
     case ExitCode::kEnvironment:
-      throw EnvironmentError(message);
+      throw_on_all_ranks(EnvironmentError(message));
     case ExitCode::kFormat:
-      throw Error(ExitCode::kFormat, message);
+      throw_on_all_ranks(Error(ExitCode::kFormat, message));
     case ExitCode::kDiverged:
-      throw DivergedError(message);
+      throw_on_all_ranks(DivergedError(message));
     case ExitCode::kResumable:
-      throw ResumableStop(message);
+      throw_on_all_ranks(ResumableStop(message));
     case ExitCode::kFinished:
     case ExitCode::kDefect:
       break;
   }
-  throw LogicError(message);
+  throw_on_all_ranks(LogicError(message));
 }
 
 }  // namespace

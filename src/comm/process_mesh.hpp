@@ -19,7 +19,7 @@ struct Coordinates {
 };
 Coordinates coordinates_of(const spec::MeshSpec& mesh, std::int64_t rank);
 
-/// Owns one communicator per axis with more than one rank; borrows the world, which must outlive it.
+/// Owns one communicator per axis, of one rank where the axis is 1; borrows the world, which must outlive it.
 class ProcessMesh {
  public:
   /// Collective. Throws RequestError when mesh.ranks() differs from the world's size, with both numbers.

@@ -5,6 +5,13 @@
 
 #include "device/cpu/cpu_device.hpp"
 
+// Before a loop: out may be exactly one of the vectors, which carries nothing from one i to the next.
+#if defined(__clang__)
+#define SLUICE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define SLUICE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace sluice::comm {
 namespace {
 
@@ -12,13 +19,12 @@ constexpr std::int64_t kTile = 4096;  // floats; 16 KiB of partial sums stay in 
 
 using SumFunction = void (*)(const float* const*, int, float*, std::int64_t, bool);
 
-// `ivdep`: out may be exactly one of the vectors, which carries nothing from one i to the next.
 [[gnu::always_inline]] inline void add_two(const float* a, const float* b, float* out, std::int64_t n, bool accumulate) {
   if (accumulate) {
-#pragma GCC ivdep
+    SLUICE_INDEPENDENT
     for (std::int64_t i = 0; i < n; ++i) out[i] = out[i] + (a[i] + b[i]);
   } else {
-#pragma GCC ivdep
+    SLUICE_INDEPENDENT
     for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
   }
 }
@@ -30,7 +36,7 @@ using SumFunction = void (*)(const float* const*, int, float*, std::int64_t, boo
       return;
     }
     const float* a = vectors[0];
-#pragma GCC ivdep
+    SLUICE_INDEPENDENT
     for (std::int64_t i = 0; i < n; ++i) out[i] = out[i] + a[i];
     return;
   }
@@ -44,7 +50,7 @@ using SumFunction = void (*)(const float* const*, int, float*, std::int64_t, boo
     add_two(vectors[0] + begin, vectors[1] + begin, partial, length, false);
     for (int r = 2; r < count - 1; ++r) {
       const float* next = vectors[r] + begin;
-#pragma GCC ivdep
+      SLUICE_INDEPENDENT
       for (std::int64_t i = 0; i < length; ++i) partial[i] = partial[i] + next[i];
     }
     add_two(partial, vectors[count - 1] + begin, out + begin, length, accumulate);

@@ -22,7 +22,8 @@ void attention_forward(const Context& ctx, const AttentionShape& shape, const fl
 /// dqkv [rows * tokens, 3 * heads * head_dim] is overwritten; must not alias qkv. Bits depend on the shape only, not on threads.
 void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
                         const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace);
-/// Bytes that either call needs, for these threads; at most a few tiles per thread and one f32 per token and head.
+/// Bytes that either call needs: for each thread a few tiles, and one head's keys, values and their gradients (16 B x tokens x
+/// head_dim, rounded up to 16).
 std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
 
 }  // namespace sluice::ops

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "base/units.hpp"
 #include "ops/bodies.hpp"
@@ -32,21 +33,23 @@ struct KeepMask {
   std::uint32_t first_position;
 };
 
-/// A thread's workspace. `rows` are [kTile, pad], `columns` [head_dim, kTile], p and ds [keys, queries].
+/// A thread's workspace. Rows of one head's tokens are kept side by side here: in qkv they are kilobytes apart.
 struct AttentionTiles {
-  float *q_rows, *dout_rows, *k_rows, *v_rows, *out_rows, *tile;
-  float *q_columns, *dout_columns;
-  float *p, *ds;
-  float *row_max, *row_sum, *rescale;  // [kTile]
+  float *k_rows, *v_rows, *dk_rows, *dv_rows;  // [tokens, pad]
+  float *q_rows, *dout_rows, *out_rows;        // [kTile, pad]
+  float *q_columns, *dout_columns;             // [head_dim, kTile]
+  float *p, *ds;                               // [kTile keys, kTile queries]
+  float *row_max, *row_sum, *rescale;          // [kTile]
 };
 
 constexpr std::int64_t kVector = 16;  // floats; of the widest instruction set, so that every one gives the same sizes
 
-std::int64_t tiles_floats(std::int64_t head_dim) {
-  return 6 * kTile * round_up(head_dim, kVector) + 2 * head_dim * kTile + 2 * kTile * kTile + 3 * kTile;
+std::int64_t tiles_floats(std::int64_t tokens, std::int64_t head_dim) {
+  const std::int64_t pad = round_up(head_dim, kVector);
+  return 4 * tokens * pad + 3 * kTile * pad + 2 * head_dim * kTile + 2 * kTile * kTile + 3 * kTile;
 }
 
-AttentionTiles tiles_in(float* floats, std::int64_t head_dim) {
+AttentionTiles tiles_in(float* floats, std::int64_t tokens, std::int64_t head_dim) {
   const std::int64_t pad = round_up(head_dim, kVector);
   const auto take = [&floats](std::int64_t count) {
     float* taken = floats;
@@ -54,10 +57,11 @@ AttentionTiles tiles_in(float* floats, std::int64_t head_dim) {
     return taken;
   };
   AttentionTiles t;
-  for (float** rows : {&t.q_rows, &t.dout_rows, &t.k_rows, &t.v_rows, &t.out_rows, &t.tile}) *rows = take(kTile * pad);
+  for (float** rows : {&t.k_rows, &t.v_rows, &t.dk_rows, &t.dv_rows}) *rows = take(tokens * pad);
+  for (float** rows : {&t.q_rows, &t.dout_rows, &t.out_rows}) *rows = take(kTile * pad);
   for (float** columns : {&t.q_columns, &t.dout_columns}) *columns = take(head_dim * kTile);
   for (float** scores : {&t.p, &t.ds}) *scores = take(kTile * kTile);
-  for (float** numbers : {&t.row_max, &t.row_sum, &t.rescale}) *numbers = take(kTile);
+  for (float** values : {&t.row_max, &t.row_sum, &t.rescale}) *values = take(kTile);
   return t;
 }
 
@@ -80,7 +84,7 @@ void for_each_head(const Context& ctx, const AttentionShape& shape, const float*
   const auto aligned = round_up(reinterpret_cast<std::intptr_t>(workspace), kAlignment);
   float* floats = reinterpret_cast<float*>(aligned);
   parallel_shares(ctx.threads, shape.rows * shape.heads, 1, [&](std::int64_t begin, std::int64_t end, int share) {
-    const AttentionTiles tiles = tiles_in(floats + share * tiles_floats(shape.head_dim), shape.head_dim);
+    const AttentionTiles tiles = tiles_in(floats + share * tiles_floats(shape.tokens, shape.head_dim), shape.tokens, shape.head_dim);
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t row = item / shape.heads, index = item % shape.heads;
       const float* q = qkv + row * shape.tokens * 3 * width + index * shape.head_dim;
@@ -114,7 +118,7 @@ void for_each_head(const Context& ctx, const AttentionShape& shape, const float*
 namespace cpu {
 
 std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads) {
-  return threads * tiles_floats(shape.head_dim) * static_cast<std::int64_t>(sizeof(float)) + kAlignment;
+  return threads * tiles_floats(shape.tokens, shape.head_dim) * static_cast<std::int64_t>(sizeof(float)) + kAlignment;
 }
 
 void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,

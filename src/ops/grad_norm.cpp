@@ -1,5 +1,6 @@
 #include "ops/grad_norm.hpp"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,7 +11,7 @@ namespace sluice::ops {
 namespace {
 constexpr int kLowestExponent = -320;  // of limb 0's unit
 constexpr int kLimbBits = 32;
-constexpr int kMantissaBits = 53;
+constexpr int kFractionBits = 52, kExponentBias = 1023;  // of fp64
 }  // namespace
 
 void NormAccumulator::add(double block_sum) {
@@ -19,16 +20,16 @@ void NormAccumulator::add(double block_sum) {
     ++nonfinite;
     return;
   }
-  if (block_sum == 0) return;
-  int exponent = 0;
-  const double fraction = std::frexp(block_sum, &exponent);  // block_sum = fraction 2^exponent, fraction in [0.5, 1)
-  std::uint64_t mantissa = static_cast<std::uint64_t>(std::ldexp(fraction, kMantissaBits));
-  int bit = exponent - kMantissaBits - kLowestExponent;  // of the mantissa's last bit
-  if (bit < 0) {                                         // bits below 2^-320, which no sum of f32 squares has
+  const auto bits = std::bit_cast<std::uint64_t>(block_sum);
+  const int exponent = static_cast<int>(bits >> kFractionBits);
+  if (exponent == 0) return;  // zero, or far below the lowest limb
+  std::uint64_t mantissa = (bits & ((std::uint64_t{1} << kFractionBits) - 1)) | std::uint64_t{1} << kFractionBits;
+  int bit = exponent - kExponentBias - kFractionBits - kLowestExponent;  // of the mantissa's last bit
+  if (bit < 0) {                                                         // bits below 2^-320, which no sum of f32 squares has
     mantissa = bit > -64 ? mantissa >> -bit : 0;
     bit = 0;
   }
-  SLUICE_CHECK(exponent - kLowestExponent <= kLimbs * kLimbBits, "the sum of squares ", block_sum, " is beyond what fits");
+  SLUICE_CHECK(bit + kFractionBits < kLimbs * kLimbBits, "the sum of squares ", block_sum, " is beyond what fits");
   int limb = bit / kLimbBits;
   const int shift = bit % kLimbBits;
   // mantissa 2^shift has up to 85 bits: the low 32 first, the rest fits 64.
@@ -73,7 +74,7 @@ double NormAccumulator::value() const {
     low <<= 1;
     --exponent;
   }
-  constexpr int kDropped = 64 - kMantissaBits;
+  constexpr int kDropped = 64 - (kFractionBits + 1);
   const std::uint64_t dropped = high & ((std::uint64_t{1} << kDropped) - 1);
   const std::uint64_t half = std::uint64_t{1} << (kDropped - 1);
   std::uint64_t mantissa = high >> kDropped;

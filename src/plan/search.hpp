@@ -91,7 +91,7 @@ struct PlanResult {
 /// Walks ZeRO stage, chunk size, rCache, recomputation, micro-batch, update mode and prefetch in three stages of pricing (design
 /// section 1): closed-form bounds of memory and time prune; a reduced graph ranks; at most 20 finalists are placed and
 /// simulated whole, and what the placement needs is held against the budget. Equal arguments give the equal result; of
-/// candidates within 0.1 % of the best the first in the fixed order of the walk is taken.
+/// candidates within 0.5 % of the best the first in the fixed order of the walk is taken.
 /// Throws RequestError when the batch can't be divided so, EnvironmentError with the missing bytes and the nearest plan when
 /// nothing fits.
 PlanResult search(const PlanRequest& request);

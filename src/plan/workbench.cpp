@@ -5,6 +5,7 @@
 
 #include "base/check.hpp"
 #include "base/units.hpp"
+#include "model/gpt2.hpp"
 #include "parallel/unsharded.hpp"
 
 namespace sluice::plan {
@@ -18,6 +19,28 @@ struct RecomputeKinds {
   bool attention = false;
   bool mlp = false;
 };
+
+/// Layers after which packing repeats: parameters fill whole chunks there, or nearly.
+std::int64_t chunk_period(const model::Model& model, std::int64_t chunk_elements) {
+  std::int64_t layer_elements = 0;
+  for (const auto& segment : model.segments) {
+    if (segment->layer() != 0) continue;
+    for (const int param : segment->params()) layer_elements += model.params[static_cast<std::size_t>(param)].elements();
+  }
+  const double chunks_per_layer = static_cast<double>(layer_elements) / static_cast<double>(chunk_elements);
+  constexpr std::int64_t kLongest = 8;
+  std::int64_t best = 1;
+  double least_misfit = 1;
+  for (std::int64_t layers = 1; layers <= kLongest; ++layers) {
+    const double chunks = chunks_per_layer * static_cast<double>(layers);
+    const double misfit = chunks < 0.9 ? 1 : std::abs(chunks - std::round(chunks)) / chunks;
+    if (misfit < least_misfit - 0.02) {
+      least_misfit = misfit;
+      best = layers;
+    }
+  }
+  return least_misfit < 1 ? best : kLongest;
+}
 
 }  // namespace
 
@@ -113,15 +136,9 @@ int Workbench::segments_between_agrees(std::int64_t micro_batch) {
 
 double reduced_seconds(Workbench& bench, const spec::Plan& plan, double rcache_part) {
   const std::int64_t layers = bench.layers();
-  // Three layers more would hold a whole number of chunks' turns only by chance: step by as many layers as a chunk holds.
   const model::Model& whole = bench.model();
-  std::int64_t layer_elements = 0;
-  for (const auto& segment : whole.segments) {
-    if (segment->layer() != 0) continue;
-    for (const int param : segment->params()) layer_elements += whole.params[static_cast<std::size_t>(param)].elements();
-  }
-  const std::int64_t period = std::clamp<std::int64_t>(divide_up(plan.chunk_elements, std::max<std::int64_t>(1, layer_elements)), 1, 4);
-  const std::int64_t more_layers = kReducedLayers + period;
+  const std::int64_t period = chunk_period(whole, plan.chunk_elements);
+  const std::int64_t few_layers = round_up(kReducedLayers, period), more_layers = 2 * few_layers;
   const bool reduces_layers = layers > more_layers;
   const bool reduces_micros = plan.accumulation > kReducedMicroBatches;
 
@@ -150,8 +167,8 @@ double reduced_seconds(Workbench& bench, const spec::Plan& plan, double rcache_p
       }
       return over_micros(depth, recompute);
     };
-    const double less = at_depth(kReducedLayers), more = at_depth(more_layers);
-    return less + static_cast<double>(layers - kReducedLayers) / static_cast<double>(period) * (more - less);
+    const double less = at_depth(few_layers), more = at_depth(more_layers);
+    return less + static_cast<double>(layers - few_layers) / static_cast<double>(more_layers - few_layers) * (more - less);
   };
   double attention = 0, mlp = 0;  // parts of the layers that recompute
   for (std::size_t s = 0; s < whole.segments.size(); ++s) {

@@ -351,7 +351,6 @@ class Build {
         builder_.govern_by(pending_agree);
         pending_agree = kNone;
       }
-      const bool state_is_clean = !updates_begun && (!next_forward || next_update_ == update_order_.size());
       const bool micro_batch_ends = item.segment == 0 && item.phase == Phase::kBackward;
       if (item.phase == Phase::kBackward || item.phase == Phase::kForwardBackward) {
         for (const int run : runs_of_[static_cast<std::size_t>(item.segment)]) {
@@ -367,6 +366,7 @@ class Build {
         updates_begun = true;
         for (; next_due < updates_due.size() && updates_due[next_due].first <= i; ++next_due) emit_update_of_run(updates_due[next_due].second);
       }
+      const bool state_is_clean = !updates_begun && (!next_forward || next_update_ == update_order_.size());
       const bool long_since = in_.segments_between_agrees > 0 && since_agree >= in_.segments_between_agrees;
       if (pending_agree == kNone && ((micro_batch_ends && !last_micro) || long_since)) {
         pending_agree = emit_agree(AgreeRole::kMicroBatch, state_is_clean, item.micro);

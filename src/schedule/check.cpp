@@ -50,8 +50,8 @@ class ByteHistory {
  private:
   void require(TaskId before, TaskId task, std::int64_t at) const {
     if (before == kNone || before == task) return;
-    SLUICE_CHECK(clocks_.happens_before(before, task), "race: ", graph_.task_name(before), " (", before, ") and ", graph_.task_name(task), " (", task,
-                 ") both touch byte ", at, " and nothing orders them");
+    SLUICE_CHECK(clocks_.happens_before(before, task), "race: ", graph_.task_name(before), " (", before, ") and ", graph_.task_name(task),
+                 " (", task, ") both touch byte ", at, " and nothing orders them");
   }
   void split(std::int64_t at) {
     auto it = cells_.upper_bound(at);
@@ -67,27 +67,128 @@ class ByteHistory {
   std::map<std::int64_t, Cell> cells_;
 };
 
+/// Through which buffer, and by which task, each byte of a tier was last written, in the linear order.
+class Contents {
+ public:
+  explicit Contents(const StepGraph& graph) : graph_(graph) {}
+
+  /// A persistent buffer holds what an earlier run wrote.
+  void found(BufferId id) {
+    const Buffer& buffer = graph_.buffers[id];
+    for_each(buffer, [&](std::int64_t, const Range& range) {
+      SLUICE_CHECK(range.buffer == kNone, "persistent ", graph_.buffer_name(id), " and ", graph_.buffer_name(range.buffer), " overlap");
+    });
+    set(buffer, {buffer.offset + buffer.bytes, id, kNone});
+  }
+  void write(TaskId task, BufferId id) {
+    const Buffer& buffer = graph_.buffers[id];
+    set(buffer, {buffer.offset + buffer.bytes, id, task});
+  }
+  void read(TaskId task, BufferId id) const {
+    for_each(graph_.buffers[id], [&](std::int64_t at, const Range& range) {
+      SLUICE_CHECK(range.buffer != kNone, graph_.task_name(task), " (", task, ") reads ", graph_.buffer_name(id),
+                   " before anything wrote it");
+      SLUICE_CHECK(range.buffer == id, graph_.task_name(task), " (", task, ") reads ", graph_.buffer_name(id), ", but ",
+                   range.task == kNone ? std::string("an earlier run") : cat(graph_.task_name(range.task), " (", range.task, ")"),
+                   " wrote ", graph_.buffer_name(range.buffer), " over it at byte ", at);
+    });
+  }
+
+ private:
+  struct Range {
+    std::int64_t end;
+    BufferId buffer;
+    TaskId task;
+  };
+  /// Calls visit(first byte, range) for each range that the buffer's bytes meet; one of buffer kNone where nothing was written.
+  template <typename Visit>
+  void for_each(const Buffer& buffer, Visit visit) const {
+    const std::int64_t end = buffer.offset + buffer.bytes;
+    auto it = ranges_.upper_bound(buffer.offset);
+    if (it != ranges_.begin() && std::prev(it)->second.end > buffer.offset) --it;
+    for (std::int64_t at = buffer.offset; at < end;) {
+      if (it == ranges_.end() || it->first > at) {
+        const std::int64_t gap_end = it == ranges_.end() ? end : std::min(end, it->first);
+        visit(at, Range{gap_end, kNone, kNone});
+        at = gap_end;
+      } else {
+        visit(at, it->second);
+        at = it->second.end;
+        ++it;
+      }
+    }
+  }
+  void set(const Buffer& buffer, const Range& range) {
+    if (buffer.bytes == 0) return;
+    auto it = ranges_.upper_bound(buffer.offset);
+    if (it != ranges_.begin() && std::prev(it)->second.end > buffer.offset) --it;
+    while (it != ranges_.end() && it->first < range.end) {
+      const std::int64_t begin = it->first;
+      const Range old = it->second;
+      it = ranges_.erase(it);
+      if (begin < buffer.offset) ranges_[begin] = {buffer.offset, old.buffer, old.task};
+      if (old.end > range.end) ranges_[range.end] = old;
+    }
+    ranges_[buffer.offset] = range;
+  }
+  const StepGraph& graph_;
+  std::map<std::int64_t, Range> ranges_;  // by first byte
+};
+
+bool overlap(const Buffer& a, const Buffer& b) {
+  return a.tier == b.tier && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+/// Updates, and gathers that put new working parameters where they stay.
+bool changes_state(const StepGraph& graph, const Task& task) {
+  if (task.kind == TaskKind::kUpdate) return true;
+  if (task.kind != TaskKind::kGather || task.plane != chunks::Plane::kWorking) return false;
+  const Use* target = graph.use_of(task, Role::kTarget);
+  return target != nullptr && graph.buffers[target->buffer].persistent;
+}
+
 }  // namespace
 
 void check_order(const StepGraph& graph) {
   std::array<std::int32_t, kLaneCount> sequence{};
-  std::vector<bool> written(graph.buffers.size(), false);
+  std::vector<Contents> tiers(spec::kTierCount, Contents(graph));
+  for (BufferId id = 0; id < graph.buffers.size(); ++id) {
+    const Buffer& buffer = graph.buffers[id];
+    const auto tier = static_cast<std::size_t>(buffer.tier);
+    if (buffer.persistent) {
+      SLUICE_CHECK(buffer.offset >= 0 && buffer.offset + buffer.bytes <= graph.persistent_bytes[tier], "persistent ", graph.buffer_name(id),
+                   " stands at ", buffer.offset, ", the persistent part has ", graph.persistent_bytes[tier], " bytes");
+      tiers[tier].found(id);
+    }
+  }
   for (TaskId id = 0; id < graph.tasks.size(); ++id) {
     const Task& task = graph.tasks[id];
-    for (const TaskId wait : graph.waits_of(task)) SLUICE_CHECK(wait < id, graph.task_name(id), " (", id, ") waits for the later task ", wait);
+    for (const TaskId wait : graph.waits_of(task))
+      SLUICE_CHECK(wait < id, graph.task_name(id), " (", id, ") waits for the later task ", wait);
     if (is_communication(task.lane)) {
       const auto lane = static_cast<std::size_t>(task.lane);
-      SLUICE_CHECK(task.sequence == sequence[lane], graph.task_name(id), " is number ", task.sequence, " of its lane, expected ", sequence[lane]);
+      SLUICE_CHECK(task.sequence == sequence[lane], graph.task_name(id), " is number ", task.sequence, " of its lane, expected ",
+                   sequence[lane]);
       ++sequence[lane];
     }
-    for (const Use& use : graph.uses_of(task)) {
+    const auto uses = graph.uses_of(task);
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      const Use& use = uses[i];
       const Buffer& buffer = graph.buffers[use.buffer];
       const auto tier = static_cast<std::size_t>(buffer.tier);
-      SLUICE_CHECK(buffer.offset >= 0 && buffer.offset + buffer.bytes <= graph.arena_bytes[tier], graph.task_name(id), " uses ", graph.buffer_name(use.buffer), " at ",
-                   buffer.offset, " of an arena of ", graph.arena_bytes[tier]);
-      SLUICE_CHECK(id >= buffer.first && id <= buffer.last, graph.task_name(id), " uses ", graph.buffer_name(use.buffer), " outside its lifetime");
-      if (use.access == Access::kWrite) written[use.buffer] = true;
-      SLUICE_CHECK(buffer.persistent || written[use.buffer], graph.task_name(id), " reads ", graph.buffer_name(use.buffer), " before anything wrote it");
+      SLUICE_CHECK(buffer.offset >= 0 && buffer.offset + buffer.bytes <= graph.arena_bytes[tier], graph.task_name(id), " uses ",
+                   graph.buffer_name(use.buffer), " at ", buffer.offset, " of an arena of ", graph.arena_bytes[tier]);
+      SLUICE_CHECK(buffer.persistent || buffer.offset >= graph.persistent_bytes[tier], graph.task_name(id), " uses ",
+                   graph.buffer_name(use.buffer), " at ", buffer.offset, ", among the persistent buffers, which take ",
+                   graph.persistent_bytes[tier], " bytes");
+      SLUICE_CHECK(id >= buffer.first && id <= buffer.last, graph.task_name(id), " uses ", graph.buffer_name(use.buffer),
+                   " outside its lifetime");
+      for (const Use& other : uses.first(i)) {
+        SLUICE_CHECK(other.buffer == use.buffer || !overlap(buffer, graph.buffers[other.buffer]), graph.task_name(id), " (", id, ") uses ",
+                     graph.buffer_name(other.buffer), " and ", graph.buffer_name(use.buffer), ", which overlap");
+      }
+      if (use.access != Access::kWrite) tiers[tier].read(id, use.buffer);
+      if (use.access != Access::kRead) tiers[tier].write(id, use.buffer);
     }
   }
 }
@@ -100,6 +201,40 @@ void check_races(const StepGraph& graph) {
       const Buffer& buffer = graph.buffers[use.buffer];
       tiers[static_cast<std::size_t>(buffer.tier)].access(id, buffer.offset, buffer.offset + buffer.bytes, use.access != Access::kRead);
     }
+  }
+}
+
+void check_cancel(const StepGraph& graph) {
+  const Clocks clocks(graph);
+  std::vector<TaskId> agrees;
+  for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+    if (graph.tasks[id].kind == TaskKind::kAgree) agrees.push_back(id);
+  }
+  TaskId before = kNone, first_change = kNone, last_change = kNone;
+  for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+    const Task& task = graph.tasks[id];
+    if (before != kNone) {
+      SLUICE_CHECK(task.governed_by >= graph.tasks[before].governed_by, graph.task_name(id), " (", id,
+                   ") runs on after a cancel that skips the earlier ", graph.task_name(before), " (", before, ")");
+    }
+    before = id;
+    if (changes_state(graph, task)) {
+      if (first_change == kNone) first_change = id;
+      last_change = id;
+    }
+    if (task.governed_by < 0) continue;
+    SLUICE_CHECK(static_cast<std::size_t>(task.governed_by) < agrees.size(), graph.task_name(id), " (", id, ") is governed by agree ",
+                 task.governed_by, " of ", agrees.size());
+    const TaskId agree = agrees[static_cast<std::size_t>(task.governed_by)];
+    SLUICE_CHECK(clocks.happens_before(agree, id), graph.task_name(id), " (", id, ") does not wait for the agree that governs it, task ",
+                 agree);
+  }
+  if (first_change == kNone) return;
+  for (int ordinal = 0; ordinal < static_cast<int>(agrees.size()); ++ordinal) {
+    const TaskId agree = agrees[static_cast<std::size_t>(ordinal)];
+    const bool splits = graph.tasks[first_change].governed_by < ordinal && ordinal <= graph.tasks[last_change].governed_by;
+    SLUICE_CHECK(!graph.tasks[agree].can_cancel || !splits, "a cancel at task ", agree, " skips ", graph.task_name(last_change), " (",
+                 last_change, ") but not ", graph.task_name(first_change), " (", first_change, ")");
   }
 }
 
@@ -118,7 +253,8 @@ void check_meetings(std::span<const StepGraph* const> classes) {
     for (TaskId id = 0; id < classes[c]->tasks.size(); ++id) {
       const Task& task = classes[c]->tasks[id];
       node[first[c] + id] = first[c] + id;
-      if (task.sequence >= 0) node[first[c] + id] = meeting.emplace(std::pair(static_cast<int>(task.lane), task.sequence), first[c] + id).first->second;
+      if (task.sequence >= 0)
+        node[first[c] + id] = meeting.emplace(std::pair(static_cast<int>(task.lane), task.sequence), first[c] + id).first->second;
     }
   }
   std::vector<std::vector<std::size_t>> after(first.back());
@@ -158,7 +294,8 @@ void check_meetings(std::span<const StepGraph* const> classes) {
   for (std::size_t c = 0; c < classes.size(); ++c) {
     for (TaskId id = 0; id < classes[c]->tasks.size(); ++id) {
       const std::size_t n = node[first[c] + id];
-      SLUICE_CHECK(pending[n] == 0, "the ranks' orders form a cycle through ", classes[c]->task_name(id), " (task ", id, " of class ", c, ")");
+      SLUICE_CHECK(pending[n] == 0, "the ranks' orders form a cycle through ", classes[c]->task_name(id), " (task ", id, " of class ", c,
+                   ")");
     }
   }
 }
@@ -167,7 +304,10 @@ std::string describe_meetings(const StepGraph& graph) {
   std::ostringstream lines;
   for (int lane = 0; lane < kLaneCount; ++lane) {
     for (const StepGraph::Meeting& meeting : graph.meetings(static_cast<Lane>(lane))) {
-      lines << name_of(static_cast<Lane>(lane)) << " " << graph.task_name(meeting.task) << ", " << meeting.bytes << " bytes\n";
+      // Which cancel skips a meeting belongs to it: ranks that differ there would wait for each other after a cancel.
+      const int governor = graph.tasks[meeting.task].governed_by;
+      lines << name_of(static_cast<Lane>(lane)) << " " << graph.task_name(meeting.task) << ", " << meeting.bytes << " bytes"
+            << (governor >= 0 ? cat(", under agree ", governor) : std::string()) << "\n";
     }
   }
   const std::string text = lines.str();

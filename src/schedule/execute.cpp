@@ -161,24 +161,33 @@ struct Executor::Impl {
 
   void run_thread(int thread) {
     for (const TaskId id : current->of_thread[static_cast<std::size_t>(thread)]) {
-      const Task& task = current->graph->tasks[id];
-      device::Stream& stream = *streams[static_cast<std::size_t>(task.lane)];
-      for (const TaskId wait : current->graph->waits_of(task)) {
-        device::Event& event = *current->events[wait];
-        event.wait_recorded(epoch);
-        if (is_communication(task.lane)) {
-          event.wait_complete(epoch);
-        } else {
-          stream.wait(event, epoch);
-        }
-      }
-      if (is_communication(task.lane)) {
-        run_collective_here(id);
-      } else {
-        stream.launch(&body_on_stream, &current->launches[id]);
-        stream.record(*current->events[id], epoch);
+      try {
+        issue(id);
+      } catch (...) {  // of the device itself; others wait for this task all the same
+        fail(std::current_exception());
+        current->events[id]->complete_from_host(epoch);
       }
       if (current->rings[id] != 0) ring();
+    }
+  }
+
+  void issue(TaskId id) {
+    const Task& task = current->graph->tasks[id];
+    device::Stream& stream = *streams[static_cast<std::size_t>(task.lane)];
+    for (const TaskId wait : current->graph->waits_of(task)) {
+      device::Event& event = *current->events[wait];
+      event.wait_recorded(epoch);
+      if (is_communication(task.lane)) {
+        event.wait_complete(epoch);
+      } else {
+        stream.wait(event, epoch);
+      }
+    }
+    if (is_communication(task.lane)) {
+      run_collective_here(id);
+    } else {
+      stream.launch(&body_on_stream, &current->launches[id]);
+      stream.record(*current->events[id], epoch);
     }
   }
 
@@ -369,7 +378,13 @@ RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {
   impl.start.notify_all();
   impl.run_thread(0);
   for (int left = impl.running.load(std::memory_order_acquire); left != 0; left = impl.running.load(std::memory_order_acquire)) impl.running.wait(left, std::memory_order_acquire);
-  for (auto& stream : impl.streams) stream->synchronize();
+  for (auto& stream : impl.streams) {  // all of them, whatever one reports: nothing runs on when this returns
+    try {
+      stream->synchronize();
+    } catch (...) {
+      impl.fail(std::current_exception());
+    }
+  }
   if (impl.failure) std::rethrow_exception(impl.failure);
   RunResult result;
   result.cancelled = impl.state.cancelled_from.load() != std::numeric_limits<int>::max();

@@ -203,16 +203,9 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses) {
     clock[lane] = std::max(clock[lane], position_[lane_tail_[lane]] + 1);
   }
   // Latest first: a later task's clock implies more.
-  std::array<TaskId, 256> candidates;
-  std::size_t count = 0;
-  std::vector<TaskId> overflow;
+  candidates_.clear();
   const auto candidate = [&](TaskId on) {
-    if (on == kNone) return;
-    if (count < candidates.size()) {
-      candidates[count++] = on;
-    } else {
-      overflow.push_back(on);
-    }
+    if (on != kNone) candidates_.push_back(on);
   };
   candidate(governor_);
   for (const Use& use : uses) {
@@ -222,11 +215,8 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses) {
       for (const TaskId reader : hazards.readers) candidate(reader);
     }
   }
-  std::sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), std::greater<>());
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i == 0 || candidates[i] != candidates[i - 1]) add_wait(candidates[i], clock);
-  }
-  for (const TaskId on : overflow) add_wait(on, clock);
+  std::sort(candidates_.begin(), candidates_.end(), std::greater<>());
+  for (const TaskId on : candidates_) add_wait(on, clock);
   task.wait_count = static_cast<std::uint32_t>(graph_.waits.size()) - task.first_wait;
   for (const Use& use : uses) {
     Buffer& buffer = graph_.buffers[use.buffer];

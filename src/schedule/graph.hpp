@@ -184,6 +184,7 @@ class GraphBuilder {
   std::int16_t governor_ordinal_ = -1;
   std::int16_t agree_count_ = 0;
   std::vector<std::int16_t> ordinal_;  // of agree tasks, by task
+  std::vector<TaskId> candidates_;     // of the task being added: what it may have to wait for
 };
 
 }  // namespace sluice::schedule

@@ -1,8 +1,11 @@
 #include "schedule/place.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
-#include <set>
+#include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/units.hpp"
@@ -10,61 +13,55 @@
 namespace sluice::schedule {
 namespace {
 
-/// Free ranges of one region, best fit, merged with their neighbours; grows at its end.
+/// One end of an arena: ranges handed out first fit from offset 0 on. There are about as many free ranges as live buffers, few
+/// enough that walking them in order beats a tree.
 class Region {
  public:
   std::int64_t allocate(std::int64_t bytes) {
-    const auto fit = by_size_.lower_bound({bytes, 0});
-    if (fit != by_size_.end()) {
-      const auto [size, offset] = *fit;
-      erase(offset, size);
-      if (size > bytes) insert(offset + bytes, size - bytes);
+    for (auto range = free_.begin(); range != free_.end(); ++range) {
+      if (range->bytes < bytes) continue;
+      const std::int64_t offset = range->offset;
+      range->offset += bytes;
+      range->bytes -= bytes;
+      if (range->bytes == 0) free_.erase(range);
       return offset;
     }
-    // The last free range may touch the end: grow it rather than leave it behind.
-    std::int64_t offset = end_;
-    if (!by_offset_.empty()) {
-      const auto last = std::prev(by_offset_.end());
-      if (last->first + last->second == end_) {
-        offset = last->first;
-        erase(last->first, last->second);
-      }
-    }
-    end_ = offset + bytes;
-    return offset;
+    end_ += bytes;
+    return end_ - bytes;
   }
 
   void release(std::int64_t offset, std::int64_t bytes) {
-    auto after = by_offset_.lower_bound(offset);
-    if (after != by_offset_.end() && after->first == offset + bytes) {
-      bytes += after->second;
-      erase(after->first, after->second);
-    }
-    auto before = by_offset_.lower_bound(offset);
-    if (before != by_offset_.begin()) {
-      --before;
-      if (before->first + before->second == offset) {
-        offset = before->first;
-        bytes += before->second;
-        erase(before->first, before->second);
+    auto after =
+        std::lower_bound(free_.begin(), free_.end(), offset, [](const Range& range, std::int64_t at) { return range.offset < at; });
+    if (after != free_.begin() && std::prev(after)->offset + std::prev(after)->bytes == offset) {
+      --after;
+      after->bytes += bytes;
+      const auto next = std::next(after);
+      if (next != free_.end() && after->offset + after->bytes == next->offset) {
+        after->bytes += next->bytes;
+        free_.erase(next);
       }
+    } else if (after != free_.end() && offset + bytes == after->offset) {
+      after->offset = offset;
+      after->bytes += bytes;
+    } else {
+      free_.insert(after, {offset, bytes});
     }
-    insert(offset, bytes);
+    if (free_.back().offset + free_.back().bytes == end_) {
+      end_ = free_.back().offset;
+      free_.pop_back();
+    }
   }
 
+  /// Where the last range in use ends.
   std::int64_t end() const { return end_; }
 
  private:
-  void insert(std::int64_t offset, std::int64_t bytes) {
-    by_offset_[offset] = bytes;
-    by_size_.insert({bytes, offset});
-  }
-  void erase(std::int64_t offset, std::int64_t bytes) {
-    by_offset_.erase(offset);
-    by_size_.erase({bytes, offset});
-  }
-  std::map<std::int64_t, std::int64_t> by_offset_;
-  std::set<std::pair<std::int64_t, std::int64_t>> by_size_;
+  struct Range {
+    std::int64_t offset;
+    std::int64_t bytes;
+  };
+  std::vector<Range> free_;  // by offset, none touching another or the end
   std::int64_t end_ = 0;
 };
 
@@ -99,69 +96,128 @@ class Owners {
   std::map<std::int64_t, Range> ranges_;
 };
 
-bool is_long_lived(BufferTag tag) { return tag == BufferTag::kActivation || tag == BufferTag::kSaved || tag == BufferTag::kTokens; }
+/// A buffer's time in the linear order, and in compute tasks from its first to its last use.
+struct Lifetime {
+  BufferId buffer;
+  TaskId first;
+  TaskId last;
+  std::uint32_t compute_tasks;
+  std::int64_t bytes;  // a multiple of kBufferAlignment
+};
+
+/// The transient buffers of one tier, by first and by last use.
+struct Transients {
+  std::vector<Lifetime> lives;      // by (first, buffer)
+  std::vector<std::uint32_t> ends;  // indices into lives, by (last, buffer)
+
+  void sort() {
+    std::sort(lives.begin(), lives.end(),
+              [](const Lifetime& a, const Lifetime& b) { return std::pair(a.first, a.buffer) < std::pair(b.first, b.buffer); });
+    ends.resize(lives.size());
+    for (std::uint32_t i = 0; i < ends.size(); ++i) ends[i] = i;
+    std::sort(ends.begin(), ends.end(), [this](std::uint32_t a, std::uint32_t b) {
+      return std::pair(lives[a].last, lives[a].buffer) < std::pair(lives[b].last, lives[b].buffer);
+    });
+  }
+
+  /// Calls enter(i) for every buffer in order and, before it, leave(j) for those that have died.
+  template <typename Enter, typename Leave>
+  void sweep(Enter enter, Leave leave) const {
+    std::size_t next_end = 0;
+    for (std::uint32_t i = 0; i < lives.size(); ++i) {
+      for (; next_end < ends.size() && lives[ends[next_end]].last < lives[i].first; ++next_end) leave(ends[next_end]);
+      enter(i);
+    }
+  }
+};
+
+/// Offsets of Transients::lives in a range of `bytes`.
+struct Arrangement {
+  std::vector<std::int64_t> offsets;
+  std::int64_t bytes = 0;
+};
+
+/// Buffers that live for more than `longest_short` compute tasks from the low end, the others from the high end: those that come
+/// and go soon leave no holes between those that stay, and the two ends share what is free.
+Arrangement arrange(const Transients& transients, std::uint32_t longest_short) {
+  Arrangement result;
+  result.offsets.resize(transients.lives.size());
+  std::array<Region, 2> ends;
+  const auto is_short = [&](std::uint32_t i) { return transients.lives[i].compute_tasks <= longest_short; };
+  transients.sweep(
+      [&](std::uint32_t i) {
+        result.offsets[i] = ends[is_short(i) ? 1 : 0].allocate(transients.lives[i].bytes);
+        result.bytes = std::max(result.bytes, ends[0].end() + ends[1].end());
+      },
+      [&](std::uint32_t i) { ends[is_short(i) ? 1 : 0].release(result.offsets[i], transients.lives[i].bytes); });
+  for (std::uint32_t i = 0; i < result.offsets.size(); ++i) {
+    if (is_short(i)) result.offsets[i] = result.bytes - result.offsets[i] - transients.lives[i].bytes;
+  }
+  return result;
+}
+
+/// Where the line between short and long is drawn, in compute tasks: a buffer of one segment and its neighbour; with a gather
+/// ahead of it and a recompute; some layers. Which is best depends on the plan, so each is tried.
+constexpr std::array<std::uint32_t, 3> kLongestShort{5, 1, 24};
+// Closer to the live bytes than this isn't worth another try.
+constexpr std::int64_t kGoodEnough = 100;  // waste below 1 / 100
 
 }  // namespace
 
 void place(StepGraph& graph) {
   const std::size_t tasks = graph.tasks.size();
-  // Last user per buffer and lane, and buffers by their first and last task.
+  // Last user per buffer and lane, and the compute tasks before every task.
   std::vector<std::array<TaskId, kLaneCount>> last_user(graph.buffers.size());
   for (auto& users : last_user) users.fill(kNone);
+  std::vector<std::uint32_t> compute_before(tasks);
+  std::uint32_t compute_tasks = 0;
   for (TaskId id = 0; id < tasks; ++id) {
-    for (const Use& use : graph.uses_of(graph.tasks[id])) last_user[use.buffer][static_cast<std::size_t>(graph.tasks[id].lane)] = id;
+    const Task& task = graph.tasks[id];
+    compute_before[id] = compute_tasks;
+    if (task.lane == Lane::kCompute) ++compute_tasks;
+    for (const Use& use : graph.uses_of(task)) last_user[use.buffer][static_cast<std::size_t>(task.lane)] = id;
   }
-  std::vector<BufferId> starts, ends;
+  std::array<Transients, spec::kTierCount> transients;
   graph.persistent_bytes = {};
   for (BufferId id = 0; id < graph.buffers.size(); ++id) {
     Buffer& buffer = graph.buffers[id];
     const auto tier = static_cast<std::size_t>(buffer.tier);
+    const std::int64_t bytes = round_up(buffer.bytes, kBufferAlignment);
     if (buffer.persistent) {
       buffer.offset = graph.persistent_bytes[tier];
-      graph.persistent_bytes[tier] += round_up(buffer.bytes, kBufferAlignment);
+      graph.persistent_bytes[tier] += bytes;
+    } else if (buffer.first != kNone && bytes == 0) {
+      buffer.offset = 0;
     } else if (buffer.first != kNone) {
-      starts.push_back(id);
-      ends.push_back(id);
+      transients[tier].lives.push_back({id, buffer.first, buffer.last, compute_before[buffer.last] - compute_before[buffer.first], bytes});
     }
   }
-  std::sort(starts.begin(), starts.end(), [&](BufferId a, BufferId b) { return std::pair(graph.buffers[a].first, a) < std::pair(graph.buffers[b].first, b); });
-  std::sort(ends.begin(), ends.end(), [&](BufferId a, BufferId b) { return std::pair(graph.buffers[a].last, a) < std::pair(graph.buffers[b].last, b); });
 
-  std::array<std::array<Region, 2>, spec::kTierCount> regions;
-  std::array<std::array<Owners, 2>, spec::kTierCount> owners;
-  std::array<std::int64_t, spec::kTierCount> live{};
-  graph.live_bytes_peak = {};
   std::vector<std::pair<TaskId, TaskId>> reuse_waits;
-  std::size_t next_end = 0;
-  for (const BufferId id : starts) {
-    Buffer& buffer = graph.buffers[id];
-    for (; next_end < ends.size() && graph.buffers[ends[next_end]].last < buffer.first; ++next_end) {
-      const Buffer& dead = graph.buffers[ends[next_end]];
-      const auto tier = static_cast<std::size_t>(dead.tier);
-      const std::int64_t bytes = round_up(dead.bytes, kBufferAlignment);
-      if (bytes == 0) continue;
-      regions[tier][is_long_lived(dead.tag) ? 0 : 1].release(dead.offset, bytes);
-      live[tier] -= bytes;
-    }
-    const auto tier = static_cast<std::size_t>(buffer.tier);
-    const std::size_t region = is_long_lived(buffer.tag) ? 0 : 1;
-    const std::int64_t bytes = round_up(buffer.bytes, kBufferAlignment);
-    buffer.offset = bytes == 0 ? 0 : regions[tier][region].allocate(bytes);
-    live[tier] += bytes;
-    graph.live_bytes_peak[tier] = std::max(graph.live_bytes_peak[tier], live[tier]);
-    owners[tier][region].take(buffer.offset, buffer.offset + bytes, id, [&](BufferId old) {
-      for (const TaskId user : last_user[old]) {
-        if (user != kNone) reuse_waits.emplace_back(buffer.first, user);
-      }
-    });
-  }
   for (std::size_t tier = 0; tier < spec::kTierCount; ++tier) {
-    graph.arena_bytes[tier] = graph.persistent_bytes[tier] + regions[tier][0].end() + regions[tier][1].end();
-  }
-  for (const BufferId id : starts) {
-    Buffer& buffer = graph.buffers[id];
-    const auto tier = static_cast<std::size_t>(buffer.tier);
-    buffer.offset += graph.persistent_bytes[tier] + (is_long_lived(buffer.tag) ? 0 : regions[tier][0].end());
+    Transients& here = transients[tier];
+    here.sort();
+    std::int64_t live = 0, peak = 0;
+    here.sweep([&](std::uint32_t i) { peak = std::max(peak, live += here.lives[i].bytes); },
+               [&](std::uint32_t i) { live -= here.lives[i].bytes; });
+    Arrangement best;
+    for (const std::uint32_t longest_short : kLongestShort) {
+      Arrangement arrangement = arrange(here, longest_short);
+      if (best.offsets.empty() || arrangement.bytes < best.bytes) best = std::move(arrangement);
+      if (best.bytes - peak <= peak / kGoodEnough) break;
+    }
+    graph.live_bytes_peak[tier] = peak;
+    graph.arena_bytes[tier] = graph.persistent_bytes[tier] + best.bytes;
+    Owners owners;
+    for (std::uint32_t i = 0; i < here.lives.size(); ++i) {
+      const Lifetime& life = here.lives[i];
+      graph.buffers[life.buffer].offset = graph.persistent_bytes[tier] + best.offsets[i];
+      owners.take(best.offsets[i], best.offsets[i] + life.bytes, life.buffer, [&](BufferId old) {
+        for (const TaskId user : last_user[old]) {
+          if (user != kNone) reuse_waits.emplace_back(life.first, user);
+        }
+      });
+    }
   }
 
   // Rebuild the waits with those of reuse, leaving out what others imply.
@@ -187,7 +243,8 @@ void place(StepGraph& graph) {
     };
     if (tail[lane] != kNone) join(tail[lane]);
     wanted.assign(graph.waits_of(task).begin(), graph.waits_of(task).end());
-    for (; next_reuse < reuse_waits.size() && reuse_waits[next_reuse].first == id; ++next_reuse) wanted.push_back(reuse_waits[next_reuse].second);
+    for (; next_reuse < reuse_waits.size() && reuse_waits[next_reuse].first == id; ++next_reuse)
+      wanted.push_back(reuse_waits[next_reuse].second);
     std::sort(wanted.begin(), wanted.end(), std::greater<>());
     task.first_wait = static_cast<std::uint32_t>(waits.size());
     for (const TaskId on : wanted) {

@@ -5,9 +5,10 @@ namespace sluice::schedule {
 
 inline constexpr std::int64_t kBufferAlignment = 64;  // bytes: a cache line, and the widest vector
 
-/// Gives every buffer its offset: persistent ones first, in order, so that graphs that add the same ones share them; then
-/// transient ones by lifetime in the linear order, long-lived activations and short-lived buffers in a region each, best fit.
-/// For every reuse of bytes adds the waits of the new buffer's first task for the old one's last users. O(n log n).
+/// Gives every buffer its offset: persistent ones first, in order, so that graphs that add the same ones share them; then the
+/// transient ones, long-lived from one end of the rest and short-lived from the other, first fit in the linear order. A few
+/// lines between long and short are tried, and the one that needs the fewest bytes is taken. For every reuse of bytes adds the
+/// waits of the new buffer's first task for the old one's last users. O(n (log n + buffers alive at once)).
 void place(StepGraph& graph);
 
 }  // namespace sluice::schedule

@@ -9,7 +9,8 @@
 namespace sluice::spec {
 
 /// What is wrong with `text` as one JSON value, in one line with its place; empty when it is well formed and no object in it
-/// holds a key twice. Numbers that no double can hold and nesting beyond 100 levels are refused. Does not throw, so that the caller chooses the error.
+/// holds a key twice. Numbers that no double can hold and nesting beyond 100 levels are refused. Does not throw, so that the
+/// caller chooses the error.
 std::string json_problem(const std::string& text);
 
 /// The word of `known` that `word` was most likely meant to be; empty when none is near (more than a third of its letters

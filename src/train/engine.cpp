@@ -40,6 +40,7 @@ struct Engine::Impl {
   optim::Grouping grouping;
   chunks::ChunkLayout layout;
   ops::Context ops;
+  schedule::BuildInputs inputs;
   std::map<GraphKind, schedule::StepGraph> graphs;
   std::array<std::unique_ptr<memory::Arena>, spec::kTierCount> arenas;
   std::unique_ptr<memory::Ledger> ledger;
@@ -54,17 +55,19 @@ struct Engine::Impl {
   int rank() const { return setup.group->rank(); }
 
   void build_graphs() {
-    schedule::BuildInputs inputs{.model = &model,
-                                 .layout = &layout,
-                                 .plan = setup.plan,
-                                 .sequence_length = setup.training.batch.sequence_length,
-                                 .ranks = ranks(),
-                                 .clips = setup.training.optimizer.gradient_clipping > 0};
+    inputs = {.model = &model,
+              .layout = &layout,
+              .plan = setup.plan,
+              .sequence_length = setup.training.batch.sequence_length,
+              .ranks = ranks(),
+              .clips = setup.training.optimizer.gradient_clipping > 0,
+              .segments_between_agrees = setup.segments_between_agrees};
     for (const GraphKind kind : kGraphs) {
       schedule::StepGraph graph = schedule::build(kind, inputs);
       if (setup.verify_graphs) {
         schedule::check_order(graph);
         schedule::check_races(graph);
+        schedule::check_cancel(graph);
         const schedule::StepGraph* one = &graph;
         schedule::check_meetings({&one, 1});
       }
@@ -161,15 +164,18 @@ const model::Model& Engine::model() const noexcept { return impl_->model; }
 const spec::Plan& Engine::plan() const noexcept { return impl_->setup.plan; }
 const schedule::StepGraph& Engine::graph(GraphKind kind) const { return impl_->graphs.at(kind); }
 
-spec::ArithmeticSignature Engine::signature() const {
-  const spec::Plan& plan = impl_->setup.plan;
+const schedule::BuildInputs& Engine::build_inputs() const noexcept { return impl_->inputs; }
+
+spec::ArithmeticSignature Engine::signature() const { return signature_of(impl_->setup.plan, impl_->ops); }
+
+spec::ArithmeticSignature signature_of(const spec::Plan& plan, const ops::Context& ops) {
   spec::ArithmeticSignature signature;
   signature.mesh = plan.mesh;
   signature.micro_batch = plan.micro_batch;
   signature.accumulation = plan.accumulation;
   signature.reduce_point = plan.zero_stage >= 2 ? "micro-batch" : "step";
   signature.dtypes = "f32";
-  signature.isa = impl_->ops.backend == ops::Backend::kReference ? "reference" : std::string(device::name_of(impl_->ops.isa));
+  signature.isa = ops.backend == ops::Backend::kReference ? "reference" : std::string(device::name_of(ops.isa));
   signature.threads = plan.threads;
   signature.libraries = ops::library_versions();
   return signature;

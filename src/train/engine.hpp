@@ -28,6 +28,7 @@ struct EngineSetup {
   spec::Plan plan;
   comm::Communicator* group = nullptr;  // the data-parallel group; outlives the engine
   device::Device* device = nullptr;     // outlives the engine
+  int segments_between_agrees = 0;      // as schedule::BuildInputs
   std::int64_t device_budget_bytes = 0;  // of this rank's device arena; 0: no limit
   TraceSink* trace = nullptr;
   schedule::Threading threading = schedule::Threading::kFolded;
@@ -53,6 +54,9 @@ struct StepRequest {
   std::function<bool()> stop;
 };
 
+/// The arithmetic signature of a plan run with these ops.
+spec::ArithmeticSignature signature_of(const spec::Plan& plan, const ops::Context& ops);
+
 class Engine {
  public:
   /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, binds. Throws OutOfMemory
@@ -66,6 +70,8 @@ class Engine {
   const spec::Plan& plan() const noexcept;
   spec::ArithmeticSignature signature() const;
   const schedule::StepGraph& graph(schedule::GraphKind kind) const;
+  /// What the graphs were built from; valid as long as the engine.
+  const schedule::BuildInputs& build_inputs() const noexcept;
 
   /// Every parameter drawn by the counter-based generator from `seed`; moments zero. The same for every plan and rank count.
   void initialise(std::uint64_t seed);

@@ -66,8 +66,9 @@ class Loop {
       return true;
     }
     if (!std::isfinite(result.report.loss) || !std::isfinite(result.report.grad_norm)) {
-      throw DivergedError(cat("step ", step, ": the loss is ", result.report.loss, " and the gradient norm ", result.report.grad_norm, " (learning rate ", request.learning_rate,
-                              "); lower the learning rate or clip harder, and continue from the last checkpoint"));
+      // The report is the same on every rank, so all throw.
+      throw_on_all_ranks(DivergedError(cat("step ", step, ": the loss is ", result.report.loss, " and the gradient norm ", result.report.grad_norm, " (learning rate ", request.learning_rate,
+                              "); lower the learning rate or clip harder, and continue from the last checkpoint")));
     }
     checkpoint::Progress& progress = outcome_.progress;
     progress.step = step;
@@ -119,8 +120,8 @@ class Loop {
     ++save_failures_;
     if (!last && save_failures_ < kSaveFailuresAllowed) return;
     const std::string message = cat("saving step ", outcome_.progress.step, " failed", save_failures_ > 1 ? cat(", ", save_failures_, " times in a row") : std::string(), ": ", result.reason);
-    if (saved_step_ >= 0) throw ResumableStop(cat(message, "; the checkpoint of step ", saved_step_, " stands: make room and start the same command again"));
-    throw EnvironmentError(message);
+    if (saved_step_ >= 0) throw_on_all_ranks(ResumableStop(cat(message, "; the checkpoint of step ", saved_step_, " stands: make room and start the same command again")));
+    throw_on_all_ranks(EnvironmentError(message));
   }
 
   const LoopSetup& s_;

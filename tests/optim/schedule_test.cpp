@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -51,6 +52,15 @@ TEST(Schedule, AWarmupAsLongAsTheRunDividesByNothing) {
     EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 0.8);
     EXPECT_DOUBLE_EQ(learning_rate(schedule, 5), 1.0);
     EXPECT_NEAR(learning_rate(schedule, 6), 0.0, 1e-15);
+  }
+}
+
+TEST(Schedule, ADelayRepeatsTheFirstRate) {
+  const ScheduleSpec schedule{
+      .kind = ScheduleKind::kLinear, .peak = 1.0, .warmup_start = 0.25, .warmup_steps = 3, .total_steps = 5, .delay_steps = 1};
+  const std::vector<double> expected = {0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.0, 0.0};
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_NEAR(learning_rate(schedule, static_cast<std::int64_t>(step)), expected[step], 1e-15) << step;
   }
 }
 

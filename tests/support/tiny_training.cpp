@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <map>
-#include <mutex>
 
 #include "base/check.hpp"
 #include "base/rng.hpp"
@@ -43,7 +42,7 @@ spec::TrainingSpec tiny_training() {
   return training;
 }
 
-spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute, std::int64_t chunk_elements) {
+spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute, std::int64_t chunk_elements, int prefetch_segments) {
   spec::Plan plan;
   const spec::ModelSpec model = tiny_model();
   plan.zero_stage = zero_stage;
@@ -51,6 +50,7 @@ spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec:
   plan.accumulation = accumulation;
   plan.micro_batch = tiny_training().batch.global_batch / (ranks * accumulation);
   plan.update_mode = mode;
+  plan.prefetch_segments = prefetch_segments;
   plan.mesh.data = ranks;
   plan.threads = 1;
   plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
@@ -63,70 +63,139 @@ spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec:
   return plan;
 }
 
-TinyResult run_tiny(const TinyRun& run) {
-  TinyResult result;
-  std::mutex mutex;
-  std::vector<TinyResult> of_rank(static_cast<std::size_t>(run.ranks));
-  std::map<std::pair<int, int>, std::vector<float>> state;  // (parameter, plane) -> values
-  comm::run_local_ranks(run.ranks, [&](comm::Communicator& world) {
-    const int rank = world.rank();
-    const auto device = run.make_device ? run.make_device(rank) : device::make_cpu_device();
-    train::EngineSetup setup;
-    setup.model = run.model;
-    setup.training = run.training;
-    setup.plan = run.plan;
-    setup.group = &world;
-    setup.device = device.get();
-    setup.threading = run.threading;
-    setup.poison = run.poison;
-    setup.verify_graphs = run.verify_graphs;
-    train::Engine engine(setup);
-    engine.initialise(run.training.seed);
-    const std::int64_t length = run.training.batch.sequence_length, rows = run.plan.micro_batch;
-    // Sample n of the stream is a random walk over the vocabulary: something to learn, the same for every layout.
-    const auto fill = [&](std::int64_t first_sample, int micro, const schedule::TokenRows& out) {
-      std::int64_t valid = 0;
-      for (std::int64_t b = 0; b < rows; ++b) {
-        const std::int64_t sample = first_sample + (micro * run.ranks + rank) * rows + b;
-        out.sample_ids[b] = sample;
-        const auto key = rng_key(99, RngPurpose::kSample, static_cast<std::uint64_t>(sample));
-        std::int32_t token = static_cast<std::int32_t>(bounded_at(key, 0, static_cast<std::uint64_t>(run.model.vocab)));
+std::string difference(const TinyResult& a, const TinyResult& b) {
+  std::string text;
+  if (a.losses != b.losses) text += "losses ";
+  if (a.grad_norms != b.grad_norms) text += "norms ";
+  if (a.evaluation != b.evaluation) text += "evaluation ";
+  if (a.logits != b.logits) text += "logits ";
+  if (a.state != b.state) text += "parameters or moments ";
+  return text;
+}
+
+TinyRank::TinyRank(const TinyRun& run, comm::Communicator& world) : run_(run), world_(world), device_(run.make_device ? run.make_device(world.rank()) : device::make_cpu_device()) {
+  train::EngineSetup setup;
+  setup.model = run.model;
+  setup.training = run.training;
+  setup.plan = run.plan;
+  setup.group = &world;
+  setup.device = device_.get();
+  setup.segments_between_agrees = run.segments_between_agrees;
+  setup.threading = run.threading;
+  setup.poison = run.poison;
+  setup.verify_graphs = run.verify_graphs;
+  engine_ = std::make_unique<train::Engine>(setup);
+  engine_->initialise(run.training.seed);
+}
+
+/// Sample n of the stream is a random walk over the vocabulary: something to learn, the same for every layout.
+std::int64_t TinyRank::fill(std::int64_t first_sample, int micro, const schedule::TokenRows& out) const {
+  const std::int64_t length = run_.training.batch.sequence_length, rows = run_.plan.micro_batch;
+  std::int64_t valid = 0;
+  for (std::int64_t b = 0; b < rows; ++b) {
+    const std::int64_t sample = first_sample + (micro * run_.ranks + world_.rank()) * rows + b;
+    out.sample_ids[b] = sample;
+    const auto key = rng_key(99, RngPurpose::kSample, static_cast<std::uint64_t>(sample));
+    std::int32_t token = static_cast<std::int32_t>(bounded_at(key, 0, static_cast<std::uint64_t>(run_.model.vocab)));
+    for (std::int64_t t = 0; t < length; ++t) {
+      out.inputs[b * length + t] = token;
+      token = static_cast<std::int32_t>((token + 1 + static_cast<std::int32_t>(bounded_at(key, static_cast<std::uint64_t>(t) + 1, 3))) % run_.model.vocab);
+      // Some targets don't count, unevenly over rows, so that the token-weighted mean is put to the test.
+      const bool counts = (sample * 31 + t) % 7 != 0;
+      out.targets[b * length + t] = counts ? token : -1;
+      valid += counts ? 1 : 0;
+    }
+  }
+  return valid;
+}
+
+schedule::RunResult TinyRank::step(int number, const std::function<bool()>& stop) {
+  train::StepRequest request;
+  request.step = number;
+  request.learning_rate = run_.training.schedule.peak / number;
+  request.stop = stop;
+  request.load = [&](int micro, const schedule::TokenRows& out) {
+    if (before_load) before_load(micro);
+    return fill((number - 1) * run_.training.batch.global_batch, micro, out);
+  };
+  return engine_->step(request);
+}
+
+double TinyRank::evaluate() {
+  return engine_->evaluate([&](int micro, const schedule::TokenRows& out) { return fill(1'000'000, micro, out); }).loss;
+}
+
+std::vector<float> TinyRank::logits() {
+  const std::int64_t length = run_.training.batch.sequence_length;
+  const float* logits = engine_->next_logits(
+      [&](int /*micro*/, const schedule::TokenRows& out) {
         for (std::int64_t t = 0; t < length; ++t) {
-          out.inputs[b * length + t] = token;
-          token = static_cast<std::int32_t>((token + 1 + static_cast<std::int32_t>(bounded_at(key, static_cast<std::uint64_t>(t) + 1, 3))) % run.model.vocab);
-          // Some targets don't count, unevenly over rows, so that the token-weighted mean is put to the test.
-          const bool counts = (sample * 31 + t) % 7 != 0;
-          out.targets[b * length + t] = counts ? token : -1;
-          valid += counts ? 1 : 0;
+          out.inputs[t] = static_cast<std::int32_t>(t * 5 % run_.model.vocab);
+          out.targets[t] = -1;
         }
-      }
-      return valid;
-    };
-    TinyResult& mine = of_rank[static_cast<std::size_t>(rank)];
+        out.sample_ids[0] = 0;
+        return std::int64_t{0};
+      },
+      length - 3);
+  return {logits, logits + run_.model.vocab};
+}
+
+std::string TinyRank::state() {
+  struct Head {
+    std::int64_t plane, param, begin, count;
+  };
+  std::string mine;
+  const std::vector<train::HeldPiece>& pieces = engine_->owned_pieces();
+  engine_->save([&](std::size_t i) {
+    const train::HeldPiece& piece = pieces[i];
+    const Head head{static_cast<std::int64_t>(piece.plane), piece.param, piece.begin, piece.count};
+    mine.append(reinterpret_cast<const char*>(&head), sizeof head);
+    mine.append(reinterpret_cast<const char*>(piece.data), static_cast<std::size_t>(piece.count) * sizeof(float));
+  });
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<std::string, std::int64_t>> planes;  // (parameter, plane) -> bytes, elements seen
+  for (const std::string& part : world_.all_gather(mine)) {
+    for (std::size_t at = 0; at < part.size();) {
+      Head head{};
+      std::memcpy(&head, part.data() + at, sizeof head);
+      at += sizeof head;
+      auto& [bytes, seen] = planes[{head.param, head.plane}];
+      bytes.resize(static_cast<std::size_t>(engine_->model().params[static_cast<std::size_t>(head.param)].elements()) * sizeof(float));
+      const std::size_t count = static_cast<std::size_t>(head.count) * sizeof(float);
+      std::memcpy(bytes.data() + static_cast<std::size_t>(head.begin) * sizeof(float), part.data() + at, count);
+      seen += head.count;
+      at += count;
+    }
+  }
+  SLUICE_CHECK(planes.size() == engine_->model().params.size() * 3, planes.size(), " planes were saved");
+  std::string whole;
+  for (const auto& [key, plane] : planes) {
+    SLUICE_CHECK(plane.second * static_cast<std::int64_t>(sizeof(float)) == static_cast<std::int64_t>(plane.first.size()), "parameter ", key.first, ", plane ", key.second, ": ",
+                 plane.second, " elements were saved");
+    whole += plane.first;
+  }
+  return whole;
+}
+
+TinyResult run_tiny(const TinyRun& run) {
+  std::vector<TinyResult> of_rank(static_cast<std::size_t>(run.ranks));
+  comm::run_local_ranks(run.ranks, [&](comm::Communicator& world) {
+    device::flush_denormals_on_this_thread();  // as the lanes' threads and the program do
+    TinyRank rank(run, world);
+    TinyResult& mine = of_rank[static_cast<std::size_t>(world.rank())];
     for (int s = 1; s <= run.steps; ++s) {
-      train::StepRequest request;
-      request.step = s;
-      request.learning_rate = run.training.schedule.peak / s;
-      request.load = [&](int micro, const schedule::TokenRows& out) { return fill((s - 1) * run.training.batch.global_batch, micro, out); };
-      const schedule::RunResult step = engine.step(request);
+      const schedule::RunResult step = rank.step(s);
       mine.losses.push_back(step.report.loss);
       mine.grad_norms.push_back(step.report.grad_norm);
     }
-    mine.evaluation = engine.evaluate([&](int micro, const schedule::TokenRows& out) { return fill(1'000'000, micro, out); }).loss;
-    const std::lock_guard lock(mutex);
-    engine.save([&](std::size_t i) {
-      const train::HeldPiece& piece = engine.owned_pieces()[i];
-      auto& values = state[{piece.param, static_cast<int>(piece.plane)}];
-      values.resize(static_cast<std::size_t>(engine.model().params[static_cast<std::size_t>(piece.param)].elements()));
-      std::memcpy(values.data() + piece.begin, piece.data, static_cast<std::size_t>(piece.count) * sizeof(float));
-    });
+    mine.evaluation = rank.evaluate();
+    mine.logits = rank.logits();
+    mine.state = rank.state();
   });
   for (const TinyResult& other : of_rank) {
-    SLUICE_CHECK(other.losses == of_rank[0].losses && other.grad_norms == of_rank[0].grad_norms && other.evaluation == of_rank[0].evaluation, "ranks report different numbers");
+    const TinyResult& first = of_rank[0];
+    SLUICE_CHECK(other.losses == first.losses && other.grad_norms == first.grad_norms && other.evaluation == first.evaluation && other.logits == first.logits, "ranks report different numbers");
   }
-  result = of_rank[0];
-  for (const auto& [key, values] : state) result.state.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-  return result;
+  return of_rank[0];
 }
 
 }  // namespace sluice::testing

@@ -3,14 +3,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.hpp"
 #include "device/device.hpp"
 #include "schedule/execute.hpp"
 #include "spec/model_spec.hpp"
 #include "spec/plan.hpp"
 #include "spec/training_spec.hpp"
+#include "train/engine.hpp"
 
 namespace sluice::testing {
 
@@ -19,7 +22,7 @@ spec::ModelSpec tiny_model();
 /// Global batch 12 of 16 tokens, AdamW with decay, clipping 0.5.
 spec::TrainingSpec tiny_training();
 /// A plan for `ranks` ranks with these degrees of freedom; the rest is filled to match.
-spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute, std::int64_t chunk_elements);
+spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute, std::int64_t chunk_elements, int prefetch_segments = 1);
 
 struct TinyRun {
   int ranks = 1;
@@ -30,6 +33,7 @@ struct TinyRun {
   schedule::Threading threading = schedule::Threading::kFolded;
   bool poison = false;
   bool verify_graphs = true;
+  int segments_between_agrees = 0;
   /// Makes the device of a rank; empty: the cpu device.
   std::function<std::unique_ptr<device::Device>(int rank)> make_device;
 };
@@ -38,7 +42,34 @@ struct TinyResult {
   std::vector<double> losses;      // per step
   std::vector<double> grad_norms;  // per step
   double evaluation = 0;           // loss of a fixed batch after the last step
+  std::vector<float> logits;       // that follow a fixed prompt after the last step
   std::string state;               // every parameter and moment, whole, as bytes in parameter order
+};
+
+/// What differs in bits; empty when nothing does.
+std::string difference(const TinyResult& a, const TinyResult& b);
+
+/// One rank of a tiny run: its device, engine, initialised parameters and data. Calls are collective.
+class TinyRank {
+ public:
+  TinyRank(const TinyRun& run, comm::Communicator& world);
+  train::Engine& engine() { return *engine_; }
+  device::Device& device() { return *device_; }
+  /// `number` from 1: decides tokens and learning rate.
+  schedule::RunResult step(int number, const std::function<bool()>& stop = {});
+  double evaluate();
+  std::vector<float> logits();
+  /// Every parameter and moment, whole, on every rank: by the save graph. Checks that over all ranks each element is there once.
+  std::string state();
+  /// Called before a step's tokens are loaded, on the thread that loads them.
+  std::function<void(int micro)> before_load;
+
+ private:
+  std::int64_t fill(std::int64_t first_sample, int micro, const schedule::TokenRows& out) const;
+  TinyRun run_;
+  comm::Communicator& world_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<train::Engine> engine_;
 };
 
 /// Runs it and checks that all ranks report the same. Rethrows what a rank throws.

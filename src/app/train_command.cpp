@@ -1,0 +1,418 @@
+#include "app/train_command.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "app/doctor.hpp"
+#include "app/planning.hpp"
+#include "app/progress.hpp"
+#include "app/run_directory.hpp"
+#include "app/session.hpp"
+#include "app/weights.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "checkpoint/load.hpp"
+#include "checkpoint/run_lock.hpp"
+#include "comm/mpi/mpi_communicator.hpp"
+#include "data/corpus.hpp"
+#include "data/sampler.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "ops/context.hpp"
+#include "profile/trace_ring.hpp"
+#include "train/loop.hpp"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kTraceSpans = 1 << 16;  // spans kept of the last steps: 2.6 MB
+
+/// Everything rank 0 alone does to the run directory, and what all ranks must know of it.
+class Job {
+ public:
+  Job(const Command& command, const Environment& environment, comm::Communicator& world)
+      : command_(command), environment_(environment), world_(world), log_({.rank = world.rank(), .colour = takes_colour(environment, STDERR_FILENO)}) {}
+
+  int run() {
+    together(world_, [&] { read_request(); });
+    together(world_, [&] { claim(); });
+    if (already_finished()) return 0;
+    together(world_, [&] { open_log(); });
+    find_checkpoint();
+    make_plan();
+    build_engine();
+    load_state();
+    return train();
+  }
+
+  Log& log() { return log_; }
+  /// After a failure that only this rank saw: status.json for whoever reads it later.
+  void record_failure(ExitCode code, const std::string& reason) noexcept {
+    if (world_.rank() != 0 || !lock_) return;
+    try {
+      status_.state = code == ExitCode::kResumable ? RunState::kStopped : RunState::kFailed;
+      status_.exit_code = static_cast<int>(code);
+      status_.reason = reason;
+      status_.retriable = code == ExitCode::kResumable;
+      directory_->write_status(status_);
+    } catch (const std::exception& error) {
+      log_.warn(cat("status.json could not be written: ", error.what()));
+    }
+  }
+
+ private:
+  static bool takes_colour(const Environment& environment, int descriptor) { return isatty(descriptor) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb"; }
+
+  void read_request() {
+    refuse_wrong_launch(environment_, world_.size());
+    configuration_ = load_configuration(command_.request, world_.size(), Demand::kTrain);
+    model_ = resolve_model(configuration_);
+    settle_model(configuration_, model_);
+    const spec::TrainingSpec& training = configuration_.training;
+    corpus_.emplace(configuration_.train_data, model_.vocab);
+    if (!configuration_.valid_data.empty()) valid_.emplace(configuration_.valid_data, model_.vocab);
+    const auto order = configuration_.order == DataOrder::kShuffled ? data::Order::kShuffled : data::Order::kSequential;
+    sampler_.emplace(corpus_->tokens(), training.batch.sequence_length, order, training.seed);
+    // Each rank looks through its part for tokens that the model doesn't have.
+    const std::int64_t tokens = corpus_->tokens(), ranks = world_.size(), rank = world_.rank();
+    corpus_->check(tokens * rank / ranks, tokens * (rank + 1) / ranks);
+    steps_ = configuration_.steps.value_or(0);
+    if (configuration_.epochs) {
+      steps_ = static_cast<std::int64_t>(std::ceil(*configuration_.epochs * static_cast<double>(sampler_->samples_per_epoch()) / static_cast<double>(training.batch.global_batch)));
+    }
+    if (steps_ <= 0) throw RequestError(cat("the run would have ", steps_, " steps; give --steps or --epochs greater than 0"));
+    settle_steps(configuration_, steps_);
+    facts_ = device::read_cpu_facts();
+    threads_ = threads_per_rank(configuration_.threads, world_.node_size(), facts_);
+    budget_ = resolve_budget(configuration_, world_.node_size(), facts_);
+    directory_.emplace(configuration_.output);
+    std::vector<DataFile> train_files, valid_files;
+    for (const std::string& file : corpus_->files()) train_files.push_back(describe_data_file(file));
+    if (valid_) {
+      for (const std::string& file : valid_->files()) valid_files.push_back(describe_data_file(file));
+    }
+    fingerprint_ = fingerprint_of(configuration_, model_, train_files, valid_files);
+  }
+
+  void claim() {
+    if (world_.rank() != 0) return;
+    if (configuration_.resume == ResumeMode::kNever && directory_->has_run()) {
+      throw RequestError(cat(directory_->path(), ": a run stands here already and --resume never forbids to continue it; give another --output or remove the folder"));
+    }
+    if (directory_->has_run()) {
+      for (const std::string& change : directory_->check_same_run(fingerprint_)) changes_.push_back(change);
+    }
+    directory_->create();
+    lock_.emplace(checkpoint::RunLock::acquire(directory_->path(), {.host = world_.host_name()}));
+  }
+
+  bool already_finished() {
+    std::string found = "0";
+    together(world_, [&] {
+      if (world_.rank() != 0) return;
+      const std::optional<Status> before = directory_->read_status();
+      if (before) status_.attempt = before->attempt + 1;
+      if (before) status_.last_checkpoint = before->last_checkpoint;
+      if (before && before->state == RunState::kFinished && before->step >= steps_) found = "1";
+      if (found == "1") log_.note(cat(directory_->path(), ": this run is finished (", before->step, " steps); nothing to do. Give more --steps to go on, or another --output to start anew"));
+    });
+    if (world_.broadcast(found, 0) == "1") return true;
+    status_.attempt = std::stoll(world_.broadcast(cat(status_.attempt), 0));
+    return false;
+  }
+
+  void open_log() {
+    log_.open_file(directory_->log_file(world_.rank()));
+    if (world_.rank() != 0) return;
+    status_.owner = this_process();
+    status_.state = RunState::kRunning;
+    directory_->write_status(status_);
+    RunRecord record;
+    if (const std::optional<RunRecord> before = directory_->read_run()) record.started = before->started;
+    if (record.started == 0) record.started = wall_seconds();
+    record.configuration = to_json(configuration_);
+    record.model = spec::to_json(model_);
+    record.fingerprint = fingerprint_;
+    record.versions = {{"sluice", SLUICE_VERSION}, {"mpi", comm::mpi_library_version()}, {"kernels", ops::library_versions()}};
+    directory_->write_run(record);
+    log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus_->tokens()), " ", corpus_->tokenizer(), " tokens in ",
+                  corpus_->files().size(), " file", corpus_->files().size() == 1 ? "" : "s", ", ", steps_, " steps of ", configuration_.training.batch.global_batch, " x ",
+                  configuration_.training.batch.sequence_length, " tokens"));
+    log_.note(cat("run directory ", directory_->path()));
+    for (const std::string& note : configuration_.notes) log_.note(note);
+    for (const std::string& change : changes_) log_.note(cat("changed since the last attempt: ", change));
+    if (!lock_->note().empty()) log_.warn(lock_->note());
+    const checkpoint::Removal leftovers = checkpoint::sweep_leftovers(directory_->checkpoints());
+    for (const std::string& warning : leftovers.warnings) log_.warn(warning);
+  }
+
+  /// Which checkpoint the state comes from, before anything is planned: its signature counts.
+  void find_checkpoint() {
+    if (configuration_.resume == ResumeMode::kPath) {
+      from_ = configuration_.resume_path;
+      manifest_ = checkpoint::open_checkpoint(world_, from_);
+      return;
+    }
+    const std::optional<checkpoint::Selection> newest = checkpoint::select_newest(world_, directory_->checkpoints());
+    if (!newest) return;
+    if (world_.rank() == 0 && !newest->refused.empty()) log_.warn(checkpoint::describe_refused(newest->refused));
+    from_ = newest->path;
+    manifest_ = newest->manifest;
+  }
+
+  void make_plan() {
+    PlanningRequest request;
+    request.configuration = &configuration_;
+    request.model = &model_;
+    request.budget = budget_;
+    request.threads = threads_;
+    request.directory = &*directory_;
+    planned_ = plan_run(world_, request, log_);
+    configuration_.training.batch.micro_batch = planned_.plan.micro_batch;
+    configuration_.training.batch.accumulation = planned_.plan.accumulation;
+  }
+
+  void build_engine() {
+    device_ = device::make_cpu_device();
+    train::EngineSetup setup;
+    setup.model = model_;
+    setup.training = configuration_.training;
+    setup.plan = planned_.plan;
+    setup.group = &world_;
+    setup.device = device_.get();
+    setup.segments_between_agrees = planned_.segments_between_agrees;
+    setup.device_budget_bytes = budget_.device_bytes;
+    setup.verify_graphs = configuration_.dump_graph;
+    trace_.emplace(kTraceSpans);
+    setup.trace = &*trace_;
+    resident_before_ = device::read_resident_bytes();
+    std::optional<train::Engine>& engine = engine_;
+    together(world_, [&] { engine.emplace(setup); });
+    const spec::ArithmeticSignature signature = engine_->signature();
+    if (world_.rank() == 0) {
+      log_.note(cat("arithmetic signature: ", spec::describe(signature)));
+      if (configuration_.dump_graph) engine_->graph(schedule::GraphKind::kStep).dump(std::cout);
+    }
+    if (manifest_ && world_.rank() == 0 && !manifest_->documents.signature.empty()) {
+      const auto different = spec::differences(signature, spec::signature_from_json(manifest_->documents.signature, from_));
+      if (!different.empty()) {
+        std::string list;
+        for (const std::string& item : different) list += cat(list.empty() ? "" : "; ", item);
+        log_.note(cat("the checkpoint was made under another arithmetic signature, so losses go on within tolerance, not to the bit: ", list));
+      }
+    }
+  }
+
+  void load_state() {
+    start_.seed = configuration_.training.seed;
+    if (manifest_) {
+      const checkpoint::Progress& progress = manifest_->progress;
+      if (progress.global_batch != configuration_.training.batch.global_batch) {
+        throw_on_all_ranks(RequestError(cat(from_, ": was made with a global batch of ", progress.global_batch, " sequences, ", configuration_.training.batch.global_batch,
+                               " are asked; the position in the data would not be exact. Keep train_batch_size ", progress.global_batch)));
+      }
+      const auto infos = train::param_infos(engine_->model());
+      const auto pieces = train::checkpoint_pieces(engine_->model(), engine_->held_pieces());
+      const std::int64_t begin = now_ns();
+      if (configuration_.resume == ResumeMode::kPath) {
+        checkpoint::load_checkpoint(world_, from_, infos, pieces);
+      } else {
+        const std::optional<checkpoint::Selection> loaded = checkpoint::load_newest(world_, directory_->checkpoints(), infos, pieces);
+        if (world_.rank() == 0 && !loaded->refused.empty()) log_.warn(checkpoint::describe_refused(loaded->refused));
+        from_ = loaded->path;
+        manifest_ = loaded->manifest;
+      }
+      start_ = manifest_->progress;
+      engine_->set_adam_count(start_.adam_count);
+      if (world_.rank() == 0) log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ", format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
+      return;
+    }
+    engine_->initialise(configuration_.training.seed);
+    if (configuration_.init == Init::kWeights) {
+      together(world_, [&] { load_weights(*engine_, configuration_.model_path); });
+      if (world_.rank() == 0) log_.note(cat("weights from ", configuration_.model_path));
+    }
+  }
+
+  int train() {
+    const bool root = world_.rank() == 0;
+    std::optional<MetricsFile> metrics;
+    together(world_, [&] {
+      if (root) metrics.emplace(directory_->metrics_file(), start_.step);
+    });
+    const auto bytes = engine_->arena_bytes();
+    Progress::Options options;
+    options.rank = world_.rank();
+    options.first_step = start_.step;
+    options.steps = steps_;
+    options.attempt = status_.attempt;
+    options.print_interval = std::max<std::int64_t>(1, configuration_.print_interval);
+    options.terminal = root && isatty(STDOUT_FILENO) == 1;
+    options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
+    status_.step = start_.step;
+    Progress progress(options, log_, metrics ? &*metrics : nullptr, [&](std::int64_t step, const std::string& saved) {
+      status_.step = step;
+      trace_->begin_step(step + 1);
+      if (!saved.empty()) status_.last_checkpoint = fs::path(saved).filename().string();
+      // Once a second is enough for whoever watches; a checkpoint is told at once.
+      const std::int64_t now = now_ns();
+      if (saved.empty() && now - status_written_ns_ < 1'000'000'000) return;
+      status_written_ns_ = now;
+      directory_->write_status(status_);
+    });
+    train::StopSource stop(directory_->path() + "/STOP");
+    train::LoopSetup setup;
+    setup.engine = &*engine_;
+    setup.world = &world_;
+    setup.train = &*corpus_;
+    setup.sampler = &*sampler_;
+    setup.valid = valid_ ? &*valid_ : nullptr;
+    setup.training = configuration_.training;
+    setup.steps = steps_;
+    setup.checkpoint_interval = configuration_.checkpoint_interval;
+    setup.evaluate_interval = configuration_.evaluate_interval;
+    setup.checkpoints = directory_->checkpoints();
+    setup.save.keep = static_cast<int>(configuration_.checkpoint_keep);
+    setup.save.writer = cat("sluice ", SLUICE_VERSION);
+    if (const std::string point = value_of(environment_, "SLUICE_CRASH_AT"); !point.empty()) {
+      setup.save.hook = [point](const char* reached) {  // fault tests cut the process off at a named point
+        if (point == reached) raise(SIGKILL);
+      };
+    }
+    setup.documents = {spec::to_json(model_), spec::to_json(configuration_.training), spec::to_json(planned_.plan), spec::to_json(engine_->signature()), cat("{\"fingerprint\": \"", fingerprint_hash(), "\"}")};
+    setup.start = start_;
+    setup.stop = &stop;
+    setup.observer = &progress;
+    const train::LoopOutcome outcome = train::run_loop(setup);
+    progress.end_line();
+    report_end(outcome);
+    int code = 0;
+    std::string reason = "all steps done";
+    if (!outcome.finished) {
+      reason = cat("asked to stop", stop.reason().empty() ? "" : cat(" by ", stop.reason()));
+      const bool resumable = outcome.saved || !status_.last_checkpoint.empty();
+      code = static_cast<int>(resumable ? ExitCode::kResumable : ExitCode::kEnvironment);
+    }
+    code = std::stoi(world_.broadcast(cat(code), 0));
+    together(world_, [&] {
+      if (!root) return;
+      metrics->sync();
+      status_.step = outcome.progress.step;
+      status_.state = outcome.finished ? RunState::kFinished : RunState::kStopped;
+      status_.exit_code = code;
+      status_.reason = reason;
+      status_.retriable = code == static_cast<int>(ExitCode::kResumable);
+      directory_->write_status(status_);
+      log_.note(outcome.finished ? cat("finished: ", outcome.progress.step, " steps; checkpoint ", directory_->checkpoints(), "/", status_.last_checkpoint)
+                                 : cat("stopped after step ", outcome.progress.step, " (", reason, "); the same command continues"));
+    });
+    return code;
+  }
+
+  std::string fingerprint_hash() const {
+    Hash hash;
+    for (const FingerprintEntry& entry : fingerprint_) {
+      if (entry.is_fixed) hash.add(entry.key).add(entry.value);
+    }
+    return hash.hex();
+  }
+
+  /// Predicted beside measured, and what memory was used beside what was planned.
+  void report_end(const train::LoopOutcome& outcome) {
+    const device::ResidentBytes resident = device::read_resident_bytes();
+    const auto arenas = engine_->arena_bytes();
+    const std::int64_t unplanned = std::max<std::int64_t>(0, resident.peak - resident_before_.now - arenas[0] - arenas[1]);
+    if (world_.rank() != 0 || outcome.step_seconds.empty()) return;
+    std::vector<double> seconds = outcome.step_seconds;
+    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+    const double measured = seconds[seconds.size() / 2];
+    const double predicted = planned_.predicted_seconds;
+    const std::string ratio = predicted > 0 ? cat(", predicted ", format_seconds(predicted), " (", static_cast<int>(std::lround(100 * predicted / measured)), " % of it)") : std::string();
+    log_.note(cat("step time: median ", format_seconds(measured), " measured over ", seconds.size(), " steps", ratio));
+    log_.note(cat("memory of rank 0: arenas ", format_bytes(arenas[0] + arenas[1]), " as planned; before them ", format_bytes(resident_before_.now), "; unplanned beyond both ",
+                  format_bytes(unplanned), "; resident peak ", format_bytes(resident.peak)));
+    write_trace(planned_, *engine_, *trace_, directory_->trace_file());
+  }
+
+  const Command& command_;
+  const Environment& environment_;
+  comm::Communicator& world_;
+  Log log_;
+  Configuration configuration_;
+  spec::ModelSpec model_;
+  std::optional<data::Corpus> corpus_, valid_;
+  std::optional<data::TrainingSampler> sampler_;
+  std::int64_t steps_ = 0;
+  device::CpuFacts facts_;
+  int threads_ = 1;
+  spec::Budget budget_;
+  std::optional<RunDirectory> directory_;
+  Fingerprint fingerprint_;
+  std::vector<std::string> changes_;
+  std::optional<checkpoint::RunLock> lock_;
+  Status status_;
+  std::int64_t status_written_ns_ = 0;
+  std::string from_;
+  std::optional<checkpoint::Manifest> manifest_;
+  Planned planned_;
+  std::unique_ptr<device::Device> device_;
+  std::optional<profile::TraceRing> trace_;
+  device::ResidentBytes resident_before_;
+  std::optional<train::Engine> engine_;
+  checkpoint::Progress start_;
+};
+
+/// `train --dry-run`: everything that can be known without starting: keys, data, plan.
+int dry_run(const Command& command) {
+  const std::int64_t ranks = command.ranks.value_or(1);
+  Configuration configuration = load_configuration(command.request, ranks, Demand::kTrain);
+  const spec::ModelSpec model = resolve_model(configuration);
+  settle_model(configuration, model);
+  const data::Corpus corpus(configuration.train_data, model.vocab);
+  corpus.check(0, corpus.tokens());
+  const data::TrainingSampler sampler(corpus.tokens(), configuration.training.batch.sequence_length, data::Order::kSequential, 0);
+  std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()), corpus.tokenizer().c_str(), corpus.files().size(),
+              static_cast<long long>(sampler.samples_per_epoch()), static_cast<long long>(configuration.training.batch.sequence_length));
+  for (const std::string& note : configuration.notes) std::printf("%s\n", note.c_str());
+  return plan_command(command);
+}
+
+}  // namespace
+
+int train_command(const Command& command, const Environment& environment) {
+  // A dry run starts no MPI, so that it works on a login node.
+  if (examine(command.request, command.ranks).configuration.dry_run) return dry_run(command);
+  comm::MpiEnvironment mpi;
+  const std::unique_ptr<comm::Communicator> world = mpi.world();
+  device::flush_denormals_on_this_thread();
+  Job job(command, environment, *world);
+  try {
+    return job.run();
+  } catch (const Error& error) {
+    // What every rank throws is said once and ended in order; what one rank throws ends the others, who may wait for it.
+    if (!error.is_agreed() || world->rank() == 0) job.log().error(error.what());
+    job.record_failure(error.code(), error.what());
+    job.log().flush();
+    if (!error.is_agreed()) world->abort(static_cast<int>(error.code()));
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    job.log().error(cat("a defect of sluice: ", error.what()));
+    job.log().flush();
+    world->abort(static_cast<int>(ExitCode::kDefect));
+  }
+  return 0;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,29 @@
+#pragma once
+// A plan and its reasons, for people and for plan.json.
+
+#include <string>
+
+#include "plan/search.hpp"
+
+namespace sluice::plan {
+
+/// Several lines: what was chosen in plain words, bytes per tier and tag of one rank, predicted step time and what bounds it, what
+/// became of the hints, the best refused candidates with reason and number. Ends with a newline.
+std::string explain(const PlanRequest& request, const PlanResult& result);
+
+/// plan.json: {"plan", "segments_between_agrees", "prediction", "hint", "refused", "search", "machine", "graph_hash", "signature"}.
+/// `signature_json`: spec::to_json of the arithmetic signature. Indented, ends with a newline.
+std::string to_json(const PlanRequest& request, const PlanResult& result, const std::string& signature_json);
+
+/// What a later attempt takes from plan.json.
+struct PlanRecord {
+  spec::Plan plan;
+  int segments_between_agrees = 0;
+  double predicted_seconds = 0;
+  std::string graph_hash;  // as Hash::hex
+  spec::ArithmeticSignature signature;
+};
+/// `source` names the file in errors. Throws FormatError.
+PlanRecord plan_record_from_json(const std::string& text, const std::string& source);
+
+}  // namespace sluice::plan

@@ -1,0 +1,391 @@
+#include "profile/measure.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "base/units.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "memory/arena.hpp"
+#include "model/gpt2.hpp"
+#include "ops/adamw.hpp"
+#include "ops/fill.hpp"
+#include "ops/matmul.hpp"
+#include "parallel/unsharded.hpp"
+
+namespace sluice::profile {
+namespace {
+
+using model::Phase;
+using Json = nlohmann::json;
+
+// Repeats of a timing: at least this many, and more until this much time is spent, so that a short one is seen often enough
+// for its median to mean something and a long one doesn't eat the minute.
+constexpr int kRepeats = 3;
+constexpr double kSecondsPerTiming = 0.15;
+constexpr int kMostRepeats = 200;
+
+double seconds_since(std::int64_t begin) { return static_cast<double>(now_ns() - begin) * 1e-9; }
+
+double median_of(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+/// Figures of one rank by name, in the order of measuring, the same on all ranks.
+struct Figures {
+  std::vector<std::pair<std::string, double>> list;
+  void add(const std::string& name, double value) { list.emplace_back(name, value); }
+};
+
+class Measuring {
+ public:
+  Measuring(comm::Communicator& world, const MeasureRequest& request) : world_(world), request_(request), ops_(ops::make_cpu_context(request.threads)) {}
+
+  Figures run() {
+    gemm();
+    memory_and_update();
+    events();
+    collectives();
+    segments();
+    figures_.add("unplanned_bytes", static_cast<double>(device::read_resident_bytes().now));
+    return std::move(figures_);
+  }
+
+ private:
+  /// Median seconds of `body`, with all ranks starting together and as many repeats on each.
+  double time(const std::function<void()>& body) {
+    body();  // warm: code, caches, thread pools
+    const std::int64_t begin = now_ns();
+    body();
+    const double once = seconds_since(begin);
+    int repeats = std::clamp(static_cast<int>(kSecondsPerTiming / std::max(once, 1e-7)), kRepeats, kMostRepeats);
+    // The ranks must agree on the count, else the last repeats of some run on a quiet machine.
+    const std::vector<std::string> counts = world_.all_gather(cat(repeats));
+    for (const std::string& count : counts) repeats = std::max(repeats, std::stoi(count));
+    std::vector<double> values;
+    world_.barrier();
+    for (int i = 0; i < repeats; ++i) {
+      const std::int64_t start = now_ns();
+      body();
+      values.push_back(seconds_since(start));
+    }
+    return median_of(std::move(values));
+  }
+
+  void gemm() {
+    const std::int64_t m = 512, c = std::clamp<std::int64_t>(request_.model.hidden, 128, 1024), n = 4 * c;
+    std::vector<float> a(static_cast<std::size_t>(m * c), 0.5F), b(static_cast<std::size_t>(c * n), 0.25F), out(static_cast<std::size_t>(m * n));
+    ops::MatmulArgs args{m, n, c, a.data(), c, false, b.data(), n, false, out.data(), n};
+    figures_.add("flops_per_core", 2.0 * static_cast<double>(m * n * c) / time([&] { ops::matmul(ops_, args); }) / ops_.threads);
+  }
+
+  void memory_and_update() {
+    const std::int64_t n = 8 << 20;  // elements: far more than the caches hold
+    std::vector<float> param(static_cast<std::size_t>(n), 1.0F), grad(param), m(param), v(param);
+    const double copy = time([&] { std::memcpy(grad.data(), param.data(), static_cast<std::size_t>(n) * sizeof(float)); });
+    figures_.add("memory_bytes_per_second", 2.0 * static_cast<double>(n) * sizeof(float) / copy * world_.node_size());
+    ops::AdamwArgs args{};
+    args.n = n;
+    args.param = param.data();
+    args.grad = grad.data();
+    args.moment1 = m.data();
+    args.moment2 = v.data();
+    args.learning_rate = 1e-6;
+    args.beta1 = 0.9;
+    args.beta2 = 0.999;
+    args.eps = 1e-8;
+    args.count = 10;
+    figures_.add("update_bytes_per_second", 28.0 * static_cast<double>(n) / time([&] { ops::adamw(ops_, args); }));
+  }
+
+  /// Executor costs: completing an event, and waking a thread that sleeps on one.
+  void events() {
+    const auto device = device::make_cpu_device();
+    constexpr int kEvents = 1000;
+    std::vector<std::unique_ptr<device::Event>> events;
+    for (int i = 0; i < kEvents; ++i) events.push_back(device->make_event());
+    std::uint64_t epoch = 0;
+    // A task costs about a completion, a wait, two clock readings for the trace and its calls.
+    figures_.add("task_seconds", time([&] {
+                                   ++epoch;
+                                   for (const auto& event : events) {
+                                     sink_ = now_ns() + now_ns();
+                                     event->complete_from_host(epoch);
+                                     event->wait_complete(epoch);
+                                   }
+                                 }) / kEvents);
+    const auto there = device->make_event(), back = device->make_event();
+    constexpr int kRounds = 200;
+    const double seconds = time([&] {
+      const std::uint64_t first = epoch + 1;
+      epoch += kRounds;
+      std::thread other([&] {
+        for (std::uint64_t e = first; e < first + kRounds; ++e) {
+          there->wait_complete(e);
+          back->complete_from_host(e);
+        }
+      });
+      for (std::uint64_t e = first; e < first + kRounds; ++e) {
+        there->complete_from_host(e);
+        back->wait_complete(e);
+      }
+      other.join();
+    });
+    figures_.add("wake_seconds", seconds / (2 * kRounds));
+  }
+
+  /// seconds = latency + bytes / rate through two sizes.
+  void add_linear(const std::string& name, double bytes_small, double seconds_small, double bytes_large, double seconds_large) {
+    const double rate = (bytes_large - bytes_small) / std::max(seconds_large - seconds_small, 1e-9);
+    figures_.add(name + ".bytes_per_second", rate);
+    figures_.add(name + ".latency_seconds", std::max(0.0, seconds_small - bytes_small / rate));
+  }
+
+  void collectives() {
+    const int ranks = world_.size();
+    const std::int64_t large = 4 << 20, small = 16 << 10;  // elements a region
+    const auto backing = world_.allocate_window(2 * large * static_cast<std::int64_t>(sizeof(float)), "profile");
+    auto* region = reinterpret_cast<float*>(backing->data());
+    float* shard = region + large;
+    std::fill(region, region + 2 * large, 1.0F);
+    const auto channel = world_.open_channel("profile");
+    const auto finish = [&](comm::Channel::Ticket ticket) {
+      for (int idle = 0; !channel->test(ticket);) {
+        if (channel->progress()) {
+          idle = 0;
+        } else if (++idle > 100) {
+          std::this_thread::sleep_for(std::chrono::microseconds(10));
+        }
+      }
+    };
+    std::array<double, 2> gather{}, scatter{};
+    for (const std::int64_t elements : {small, large}) {
+      std::vector<std::int64_t> bounds, byte_bounds;
+      for (int r = 0; r <= ranks; ++r) bounds.push_back(elements * r / ranks);
+      for (const std::int64_t bound : bounds) byte_bounds.push_back(bound * static_cast<std::int64_t>(sizeof(float)));
+      const std::size_t i = elements == small ? 0 : 1;
+      gather[i] = time([&] { finish(channel->post_gather(shard, region, byte_bounds)); });
+      scatter[i] = time([&] { finish(channel->post_scatter(region, shard, bounds, false)); });
+    }
+    // What crosses: a gather receives all but the own part, a scatter the own part from each of the others.
+    const double others = ranks > 1 ? static_cast<double>(ranks - 1) / ranks : 1.0;
+    const double small_bytes = static_cast<double>(small * static_cast<std::int64_t>(sizeof(float))) * others, large_bytes = static_cast<double>(large * static_cast<std::int64_t>(sizeof(float))) * others;
+    add_linear("gather", small_bytes, gather[0], large_bytes, gather[1]);
+    add_linear("scatter", small_bytes, scatter[0], large_bytes, scatter[1]);
+    std::int64_t mine = 1;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(ranks));
+    figures_.add("agree_seconds", time([&] { finish(channel->post_exchange(&mine, all.data(), sizeof mine)); }));
+    world_.barrier();  // nobody frees its window while another reads it
+  }
+
+  void segments() {
+    spec::ModelSpec one = request_.model;
+    one.layers = 1;
+    const auto modules = parallel::make_unsharded_modules();
+    const model::Model model = model::build_model(one, *modules);
+    std::vector<std::vector<float>> params, grads;
+    for (const model::ParamSpec& param : model.params) {
+      params.emplace_back(static_cast<std::size_t>(param.elements()));
+      ops::fill_normal(ops_, params.back().data(), param.elements(), 0.02F, {1, 2}, 0);
+      grads.emplace_back(params.back().size());
+    }
+    for (const std::int64_t rows : request_.rows) {
+      const model::Shape shape{rows, request_.sequence_length};
+      const auto tokens = static_cast<std::size_t>(shape.tokens());
+      std::vector<std::int32_t> inputs(tokens), targets(tokens);
+      for (std::size_t i = 0; i < tokens; ++i) {
+        inputs[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(one.vocab));
+        targets[i] = static_cast<std::int32_t>(i * 104729 % static_cast<std::size_t>(one.vocab));
+      }
+      std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
+      const auto width = tokens * static_cast<std::size_t>(one.hidden);
+      std::vector<float> x(width), y(width), d(width);
+      ops::fill_normal(ops_, x.data(), static_cast<std::int64_t>(width), 1.0F, {3, 4}, 0);
+      for (const auto& segment : model.segments) {
+        std::vector<const float*> p;
+        std::vector<float*> g;
+        for (const int index : segment->params()) {
+          p.push_back(params[static_cast<std::size_t>(index)].data());
+          g.push_back(grads[static_cast<std::size_t>(index)].data());
+        }
+        const std::vector<std::uint8_t> accumulate(p.size(), 1);
+        const auto saved = memory::make_plain_backing(segment->saved_bytes(shape), "profile");
+        double loss = 0;
+        for (const Phase phase : {Phase::kForward, Phase::kRecompute, Phase::kBackward, Phase::kForwardBackward}) {
+          if (!segment->has_phase(phase)) continue;
+          const auto workspace = memory::make_plain_backing(segment->workspace_bytes(phase, shape, ops_.threads), "profile");
+          model::SegmentCall call;
+          call.ops = &ops_;
+          call.shape = shape;
+          call.step = {1, 1, true, 1.0F / static_cast<float>(tokens)};
+          call.inputs = inputs.data();
+          call.targets = targets.data();
+          call.sample_ids = ids.data();
+          call.params = p;
+          call.grads = g;
+          call.accumulate = accumulate;
+          call.x = x.data();
+          call.y = y.data();
+          call.d = d.data();
+          call.saved = saved->data();
+          call.workspace = workspace->data();
+          call.loss_sum = &loss;
+          const double seconds = time([&] {
+            // Backward works in place; a fresh gradient each time keeps its numbers ordinary.
+            if (phase == Phase::kBackward) std::fill(d.begin(), d.end(), 1e-3F);
+            segment->run(phase, call);
+          });
+          figures_.add(cat("segment ", model::name_of(segment->kind()), " ", model::name_of(phase), " ", rows), seconds);
+        }
+      }
+    }
+  }
+
+  comm::Communicator& world_;
+  const MeasureRequest& request_;
+  ops::Context ops_;
+  Figures figures_;
+  volatile std::int64_t sink_ = 0;
+};
+
+/// Cores that the ranks of this node may use: the union of their affinity masks.
+int cores_of_node(comm::Communicator& world) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  std::ostringstream text;
+  text << world.host_name();
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &mask)) text << ' ' << cpu;
+  }
+  std::set<int> cores;
+  for (const std::string& other : world.all_gather(text.str())) {
+    std::istringstream words(other);
+    std::string host;
+    words >> host;
+    if (host != world.host_name()) continue;
+    for (int cpu = 0; words >> cpu;) cores.insert(cpu);
+  }
+  return static_cast<int>(cores.size());
+}
+
+bool is_rate(const std::string& name) { return name.find("per_second") != std::string::npos || name.find("per_core") != std::string::npos; }
+
+}  // namespace
+
+std::string cache_key(comm::Communicator& world, const MeasureRequest& request) {
+  const device::CpuFacts facts = device::read_cpu_facts();
+  std::ostringstream key;
+  for (const std::string& rank : world.all_gather(cat(world.host_name(), " ", facts.model_name, " ", facts.cores))) key << rank << "; ";
+  const spec::ModelSpec& m = request.model;
+  key << device::name_of(device::detect_isa()) << ", " << ops::library_versions() << ", threads " << request.threads << ", width " << m.hidden << "/" << m.heads << "/" << m.ffn << "/" << m.vocab
+      << ", dropout " << m.embedding_dropout << "/" << m.attention_dropout << "/" << m.residual_dropout << ", sequence " << request.sequence_length << ", rows";
+  for (const std::int64_t rows : request.rows) key << " " << rows;
+  return key.str();
+}
+
+Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
+  SLUICE_CHECK(request.threads > 0 && request.sequence_length > 0 && !request.rows.empty(), "nothing to measure");
+  const std::int64_t begin = now_ns();
+  const int cores = cores_of_node(world);
+  const device::CpuFacts facts = device::read_cpu_facts();
+  const Figures mine = Measuring(world, request).run();
+  Json json = Json::array();
+  for (const auto& [name, value] : mine.list) json.push_back({name, value});
+  // The slowest rank rules: the largest time, the smallest rate. All ranks measured the same names in the same order.
+  std::map<std::string, double> merged;
+  double worst_ratio = 1;
+  std::string worst;
+  const std::vector<std::string> texts = world.all_gather(json.dump());
+  std::vector<Json> ranks;
+  for (const std::string& text : texts) ranks.push_back(Json::parse(text));
+  for (std::size_t i = 0; i < mine.list.size(); ++i) {
+    const std::string& name = mine.list[i].first;
+    double low = ranks[0][i][1].get<double>(), high = low;
+    std::size_t slowest = 0;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      SLUICE_CHECK(ranks[r][i][0].get<std::string>() == name, "rank ", r, " measured ", ranks[r][i][0].get<std::string>(), " where rank ", world.rank(), " measured ", name);
+      const double value = ranks[r][i][1].get<double>();
+      if (is_rate(name) ? value < low : value > high) slowest = r;
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+    merged[name] = is_rate(name) ? low : high;
+    if (name.rfind("segment", 0) == 0 || is_rate(name)) {
+      const double ratio = high / std::max(low, 1e-12);
+      if (ratio > worst_ratio) {
+        worst_ratio = ratio;
+        worst = cat(name, " (rank ", slowest, " is the slowest)");
+      }
+    }
+  }
+  Measurement result;
+  spec::MachineSpec& m = result.machine;
+  m.name = cat(world.host_name(), world.size() > world.node_size() ? " and others" : "");
+  m.device = "cpu";
+  m.device_name = facts.model_name;
+  m.isa = device::name_of(device::detect_isa());
+  m.ranks_per_node = world.node_size();
+  m.cores_per_node = cores;
+  m.threads_per_rank = request.threads;
+  m.flops_per_core = merged.at("flops_per_core");
+  m.memory_bytes_per_second = merged.at("memory_bytes_per_second");
+  m.update_bytes_per_second = merged.at("update_bytes_per_second");
+  m.gather = {merged.at("gather.latency_seconds"), merged.at("gather.bytes_per_second")};
+  m.scatter = {merged.at("scatter.latency_seconds"), merged.at("scatter.bytes_per_second")};
+  m.agree_seconds = merged.at("agree_seconds");
+  m.task_seconds = merged.at("task_seconds");
+  m.wake_seconds = merged.at("wake_seconds");
+  m.device_bytes = facts.memory_available_bytes / std::max(1, world.node_size());
+  m.host_bytes = facts.memory_available_bytes;
+  m.unplanned_bytes = static_cast<std::int64_t>(merged.at("unplanned_bytes"));
+  for (const std::int64_t rows : request.rows) {
+    for (const auto& [name, seconds] : merged) {
+      std::istringstream words(name);
+      std::string head, kind, phase;
+      std::int64_t found = 0;
+      if (!(words >> head >> kind >> phase >> found) || head != "segment" || found != rows) continue;
+      m.segments.push_back({kind, phase, request.model.hidden, rows, request.sequence_length, seconds});
+    }
+  }
+  m.sources["*"] = "measured by sluice profile, all ranks at once";
+  // Every rank holds the same merged figures but for what it read of its own node; rank 0's count.
+  const std::string all = world.broadcast(spec::to_json(m), 0);
+  m = spec::machine_spec_from_json(all, "the profile");
+  if (worst_ratio > 1.25) result.spread = cat("ranks differ by up to ", static_cast<int>((worst_ratio - 1) * 100 + 0.5), " % in ", worst, "; the slowest rules");
+  result.seconds = seconds_since(begin);
+  return result;
+}
+
+std::string to_json(const std::string& key, const Measurement& measurement) {
+  Json json{{"key", key}, {"spread", measurement.spread}, {"seconds", measurement.seconds}};
+  json["machine"] = Json::parse(spec::to_json(measurement.machine));
+  return json.dump(2) + "\n";
+}
+
+Measurement measurement_from_json(const std::string& text, const std::string& source, std::string& key) {
+  try {
+    const Json json = Json::parse(text);
+    Measurement measurement;
+    key = json.at("key").get<std::string>();
+    measurement.spread = json.at("spread").get<std::string>();
+    measurement.seconds = json.at("seconds").get<double>();
+    measurement.machine = spec::machine_spec_from_json(json.at("machine").dump(), source);
+    return measurement;
+  } catch (const Json::exception& error) {
+    throw FormatError(source, cat("is no profile: ", error.what(), "; remove it, and it is measured again"));
+  }
+}
+
+}  // namespace sluice::profile

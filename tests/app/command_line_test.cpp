@@ -1,0 +1,171 @@
+#include "app/command_line.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "support/expect_error.hpp"
+
+namespace sluice::app {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_error;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Command parse(const std::vector<std::string>& arguments) {
+  return parse_command_line(arguments, "9.8.7");
+}
+
+/// The settings as "path=value (origin)".
+std::vector<std::string> settings_of(const Command& command) {
+  std::vector<std::string> lines;
+  for (const Setting& each : command.request.settings) lines.push_back(each.path + "=" + each.value + " (" + each.origin + ")");
+  return lines;
+}
+
+TEST(CommandLine, HelpAndVersion) {
+  EXPECT_EQ(parse({"--version"}).text, "sluice 9.8.7\n");
+  EXPECT_EQ(parse({"--version"}).verb, Verb::kText);
+  const std::string overview = parse({"--help"}).text;
+  for (const char* verb : {"train", "profile", "plan", "config check", "checkpoint list", "checkpoint show",
+                           "checkpoint verify", "generate", "doctor"}) {
+    EXPECT_THAT(overview, HasSubstr(verb));
+  }
+  EXPECT_THAT(parse({"train", "--help"}).text, HasSubstr("Examples:\n  sluice train demo.json --data book.txt\n"));
+  EXPECT_THAT(parse({"config", "check", "-h"}).text, HasSubstr("sluice config check ds_config.json"));
+  EXPECT_THAT(parse({"generate", "--help"}).text, HasSubstr("--max-new-tokens"));
+}
+
+TEST(CommandLine, TrainTakesFileAndFlags) {
+  const Command c = parse({"train",
+                           "demo.json",
+                           "--model",
+                           "gpt2-124m",
+                           "--data",
+                           "a",
+                           "--data=b",
+                           "--steps",
+                           "20",
+                           "--sequence_length=64",
+                           "--output",
+                           "out",
+                           "--resume",
+                           "never",
+                           "--device-memory",
+                           "200MiB",
+                           "--pin",
+                           "zero_optimization",
+                           "--dry-run",
+                           "--set",
+                           "optimizer.params.lr=1e-4",
+                           "--set=sluice.checkpoint.keep=2",
+                           "--ignore",
+                           "fp16",
+                           "--ranks",
+                           "4"});
+  EXPECT_EQ(c.verb, Verb::kTrain);
+  EXPECT_EQ(c.request.file, "demo.json");
+  EXPECT_EQ(c.ranks, 4);
+  EXPECT_THAT(
+      settings_of(c),
+      ElementsAre("sluice.model=gpt2-124m (--model)", "sluice.data.train=a (--data)", "sluice.data.train=b (--data)",
+                  "sluice.steps=20 (--steps)", "sluice.sequence_length=64 (--sequence-length)", "sluice.output=out (--output)",
+                  "sluice.resume=never (--resume)", "sluice.memory.device=200MiB (--device-memory)", "sluice.pin=zero_optimization (--pin)",
+                  "sluice.ignore=fp16 (--ignore)", "sluice.dry_run=true (--dry-run)",
+                  "optimizer.params.lr=1e-4 (--set optimizer.params.lr)", "sluice.checkpoint.keep=2 (--set sluice.checkpoint.keep)"));
+  EXPECT_THAT(c.request.trainer, IsEmpty());
+}
+
+TEST(CommandLine, AnOptionTakesOneValueSoThatAFileMayFollow) {
+  EXPECT_EQ(parse({"train", "--data", "a", "demo.json"}).request.file, "demo.json");
+  EXPECT_EQ(parse({"train", "--set", "a=1", "demo.json"}).request.file, "demo.json");
+}
+
+TEST(CommandLine, UnderscoresAndDashesAreOne) {
+  const Command c =
+      parse({"train", "--sequence_length", "8", "--train_batch_size=4", "--learning-rate", "1e-3", "--per_device_train_batch_size", "2"});
+  EXPECT_THAT(settings_of(c), ElementsAre("sluice.sequence_length=8 (--sequence-length)", "train_batch_size=4 (--train-batch-size)"));
+  EXPECT_EQ(c.request.trainer, (std::map<std::string, std::string>{{"learning_rate", "1e-3"}, {"per_device_train_batch_size", "2"}}));
+}
+
+TEST(CommandLine, DeepSpeedsThreeSpellings) {
+  EXPECT_EQ(parse({"train", "--deepspeed", "ds.json"}).request.file, "ds.json");
+  EXPECT_EQ(parse({"train", "--deepspeed_config", "ds.json"}).request.file, "ds.json");
+  EXPECT_EQ(parse({"train", "--deepspeed", "--deepspeed_config", "ds.json"}).request.file, "ds.json");
+  EXPECT_EQ(parse({"train", "--deepspeed_config=ds.json", "--deepspeed"}).request.file, "ds.json");
+  EXPECT_EQ(parse({"train", "ds.json", "--deepspeed_config=ds.json"}).request.file, "ds.json");
+  EXPECT_EQ(parse({"--local_rank=1", "train", "ds.json"}).request.file, "ds.json");
+  EXPECT_EQ(parse({"train", "--local_rank", "3", "ds.json"}).request.file, "ds.json");
+  expect_error<RequestError>([] { parse({"train", "a.json", "--deepspeed", "b.json"}); }, {"two configuration files", "a.json", "b.json"});
+}
+
+TEST(CommandLine, TrainerNames) {
+  const Command c = parse(
+      {"train", "--max_steps", "5", "--output_dir", "o", "--save_steps", "7", "--bf16", "True", "--fp16=false", "--adam_beta1", "0.8"});
+  EXPECT_THAT(settings_of(c),
+              ElementsAre("sluice.steps=5 (--max-steps)", "sluice.output=o (--output-dir)", "sluice.checkpoint.interval=7 (--save-steps)"));
+  EXPECT_EQ(c.request.trainer, (std::map<std::string, std::string>{{"bf16", "true"}, {"adam_beta1", "0.8"}}));
+  expect_error<RequestError>(
+      [] {
+        parse({"train", "--learning_rate", "1", "--learning-rate", "2"});
+      },
+      {"--learning_rate is given twice", "1", "2"});
+}
+
+TEST(CommandLine, OtherVerbs) {
+  EXPECT_EQ(parse({"profile", "d.json"}).verb, Verb::kProfile);
+  const Command plan = parse({"plan", "d.json", "--machine", "m.json", "--ranks", "512", "--ranks-per-node=8", "--json"});
+  EXPECT_EQ(plan.verb, Verb::kPlan);
+  EXPECT_EQ(plan.machine_file, "m.json");
+  EXPECT_EQ(plan.ranks, 512);
+  EXPECT_EQ(plan.ranks_per_node, 8);
+  EXPECT_TRUE(plan.json);
+  EXPECT_EQ(parse({"config", "check", "d.json"}).verb, Verb::kConfigCheck);
+  EXPECT_EQ(parse({"checkpoint", "list", "runs/x", "--json"}).verb, Verb::kCheckpointList);
+  EXPECT_EQ(parse({"checkpoint", "show", "runs/x"}).path, "runs/x");
+  EXPECT_TRUE(parse({"checkpoint", "verify", "runs/x", "--quick"}).quick);
+  EXPECT_TRUE(parse({"doctor", "--json"}).json);
+  const Command g = parse({"generate", "--model", "runs/x", "--prompt-tokens", "4,5", "--temperature", "0", "--top_k", "3",
+                           "--max_new_tokens", "9", "--seed", "2"});
+  EXPECT_EQ(g.verb, Verb::kGenerate);
+  EXPECT_EQ(g.generate.model, "runs/x");
+  EXPECT_THAT(g.generate.prompt_tokens, ElementsAre(4, 5));
+  EXPECT_EQ(g.generate.temperature, 0);
+  EXPECT_EQ(g.generate.top_k, 3);
+  EXPECT_EQ(g.generate.max_new_tokens, 9);
+  EXPECT_EQ(g.generate.seed, 2u);
+  const Command empty = parse({"generate", "--model", "m", "--prompt", "", "--json"});
+  EXPECT_THAT(empty.generate.prompt, IsEmpty());
+  EXPECT_TRUE(empty.json);
+}
+
+TEST(CommandLine, RefusalsNameTheNearestAndWhereHelpIs) {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::vector<std::string>& pieces) {
+    expect_error<RequestError>([&] { parse(arguments); }, pieces);
+  };
+  refused({}, {"no verb is given", "train, profile", "sluice --help"});
+  refused({"trian"}, {"\"trian\" is no verb", "nearest is \"train\""});
+  refused({"launch"}, {"sluice launch is not in this version", "train, profile"});
+  refused({"data", "inspect"}, {"sluice data is not in this version"});
+  refused({"report"}, {"sluice report is not in this version"});
+  refused({"checkpoint", "export", "x"}, {"sluice checkpoint export is not in this version"});
+  refused({"checkpoint"}, {"needs a second word"});
+  refused({"checkpoint", "verfy", "x"}, {"\"checkpoint verfy\" is no verb", "nearest is \"checkpoint verify\""});
+  refused({"checkpoint", "list"}, {"path is required", "sluice checkpoint list --help"});
+  refused({"--steps", "3", "train"}, {"found --steps before a verb"});
+  refused({"train", "--stpes", "3"}, {"unknown option --stpes", "nearest is --steps", "see sluice train --help"});
+  refused({"train", "--stpes=3"}, {"unknown option --stpes"});
+  refused({"doctor", "--steps", "3"}, {"sluice doctor: unknown option --steps"});
+  refused({"train", "a.json", "b.json"}, {"sluice train", "b.json", "--help"});
+  refused({"train", "--steps"}, {"--steps", "sluice train --help"});
+  refused({"train", "--set", "oops"}, {"--set", "\"oops\"", "KEY.PATH=VALUE"});
+  refused({"plan", "--ranks", "0"}, {"--ranks"});
+  refused({"generate", "--model", "m"}, {"one of --prompt and --prompt-tokens"});
+  refused({"generate", "--prompt", "p"}, {"--model is required"});
+  refused({"config", "check"}, {"needs a file"});
+}
+
+}  // namespace
+}  // namespace sluice::app

@@ -1,0 +1,199 @@
+#include "app/run_directory.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+namespace sluice::app {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_error;
+using ::testing::IsEmpty;
+using testing::TempDir;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST(WriteFileAtomically, ReplacesAndLeavesNothingBehind) {
+  const TempDir directory;
+  write_file_atomically(directory / "f", "one");
+  write_file_atomically(directory / "f", "two");
+  EXPECT_EQ(content(directory / "f"), "two");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+}
+
+TEST(WriteFileAtomically, AFailureKeepsTheOldFile) {
+  const TempDir directory;
+  std::filesystem::create_directory(directory / "f");  // a rename onto a folder fails
+  expect_error<IoError>([&] { write_file_atomically(directory / "f", "x"); }, {"renaming"});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+  expect_error<IoError>([&] { write_file_atomically(directory / "no/such/f", "x"); }, {"creating", "no/such/f"});
+}
+
+Status example() {
+  return {RunState::kStopped, 50, "step-00000050", 75, "asked to stop", true, 3, {"node1", 1234, 99}};
+}
+
+TEST(Status, SurvivesItsJsonForm) {
+  EXPECT_EQ(status_from_json(to_json(example()), "s"), example());
+  for (const RunState state : {RunState::kRunning, RunState::kFinished, RunState::kStopped, RunState::kFailed}) {
+    Status status = example();
+    status.state = state;
+    status.last_checkpoint = "";
+    status.exit_code = std::nullopt;
+    EXPECT_EQ(status_from_json(to_json(status), "s"), status);
+  }
+}
+
+TEST(Status, DamageIsAFormatError) {
+  expect_error<FormatError>([] { status_from_json("{\"state\": \"running\"", "runs/x/status.json"); },
+                            {"runs/x/status.json", "not valid JSON"});
+  expect_error<FormatError>([] { status_from_json(testing::replaced(to_json(example()), "\"stopped\"", "\"asleep\""), "s"); },
+                            {"\"asleep\"", "running"});
+  expect_error<FormatError>([] { status_from_json(testing::replaced(to_json(example()), "\"step\"", "\"stap\""), "s"); }, {"s: ", "step"});
+}
+
+TEST(Owner, IsAliveOnlyAsTheSameProcess) {
+  const Process self = this_process();
+  EXPECT_EQ(self.pid, ::getpid());
+  EXPECT_GT(self.start_ticks, 0);
+  Status status{.state = RunState::kRunning, .owner = self};
+  EXPECT_EQ(owner_state(status, self), OwnerState::kAlive);
+  status.owner.start_ticks += 1;  // another process has the number now
+  EXPECT_EQ(owner_state(status, self), OwnerState::kGone);
+  status.owner = {self.host + "-other", self.pid, self.start_ticks};
+  EXPECT_EQ(owner_state(status, self), OwnerState::kElsewhere);
+  status.state = RunState::kFinished;
+  EXPECT_EQ(owner_state(status, self), OwnerState::kNone);
+}
+
+TEST(Owner, AnEndedProcessIsGone) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_GT(child, 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const Process self = this_process();
+  EXPECT_EQ(owner_state({.state = RunState::kRunning, .owner = {self.host, child, 0}}, self), OwnerState::kGone);
+}
+
+TEST(DataFile, SeesChangesAtBothEndsAndInSize) {
+  const TempDir directory;
+  std::string bytes(300000, 'a');
+  const DataFile before = describe_data_file(directory.write("a", bytes));
+  EXPECT_EQ(before.bytes, 300000);
+  EXPECT_EQ(describe_data_file(directory.write("b", bytes)).hash, before.hash);  // contents, not names
+  bytes.front() = 'b';
+  const DataFile head = describe_data_file(directory.write("a", bytes));
+  bytes.front() = 'a';
+  bytes.back() = 'b';
+  const DataFile tail = describe_data_file(directory.write("a", bytes));
+  EXPECT_NE(head.hash, before.hash);
+  EXPECT_NE(tail.hash, before.hash);
+  EXPECT_NE(tail.hash, head.hash);
+  EXPECT_EQ(describe_data_file(directory.write("empty", "")).bytes, 0);
+  expect_error<IoError>([&] { describe_data_file(directory / "none"); }, {"none", "No such file"});
+}
+
+struct Request {
+  Configuration configuration;
+  spec::ModelSpec model{.name = "m", .vocab = 256, .context = 64, .hidden = 32, .layers = 2, .heads = 2, .ffn = 128};
+  std::vector<DataFile> train{{"a.txt", 100, "00aa"}};
+  std::vector<DataFile> valid;
+  Request() {
+    configuration.training.batch = {8, 2, 4, 64};
+    configuration.steps = 20;
+  }
+  Fingerprint print() const { return fingerprint_of(configuration, model, train, valid); }
+};
+
+TEST(FingerprintTest, FixedAndFreeKeys) {
+  const Request before;
+  const auto changed = [&](auto&& change, bool fixed) {
+    Request after;
+    change(after);
+    EXPECT_THAT(differences(before.print(), after.print(), !fixed), IsEmpty());
+    return differences(before.print(), after.print(), fixed);
+  };
+  EXPECT_THAT(changed([](Request& r) { r.model.hidden = 64; }, true), ElementsAre("model.hidden: 32 there, 64 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.train[0].hash = "00bb"; }, true),
+              ElementsAre("data.train[0]: 100 bytes, hash 00aa there, 100 bytes, hash 00bb asked"));
+  EXPECT_THAT(changed(
+                  [](Request& r) {
+                    r.train.push_back({"b.txt", 5, "cc"});
+                  },
+                  true),
+              ElementsAre("data.train[1]: nothing there, 5 bytes, hash cc asked"));
+  EXPECT_THAT(changed([](Request& r) { r.train.clear(); }, true), ElementsAre("data.train[0]: 100 bytes, hash 00aa there, nothing asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.batch.global_batch = 16; }, true),
+              ElementsAre("train_batch_size: 8 there, 16 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.seed = 2; }, true), ElementsAre("seed: 1 there, 2 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.optimizer.beta2 = 0.5; }, true),
+              ElementsAre("optimizer.beta2: 0.999 there, 0.5 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.order = DataOrder::kSequential; }, true),
+              ElementsAre("data.order: shuffled there, sequential asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.steps = 30; }, false), ElementsAre("steps: 20 there, 30 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.schedule.peak = 0.5; }, false),
+              ElementsAre("schedule.peak: 0.001 there, 0.5 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.train[0].path = "moved.txt"; }, true), IsEmpty());
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.batch.micro_batch = 1; }, true), IsEmpty());
+}
+
+TEST(RunDirectoryTest, RefusesAnotherRunKeyByKey) {
+  const TempDir directory;
+  const RunDirectory run(directory / "runs/demo");
+  Request request;
+  EXPECT_FALSE(run.has_run());
+  EXPECT_THAT(run.check_same_run(request.print()), IsEmpty());
+  run.create();
+  run.write_run({.configuration = to_json(request.configuration),
+                 .model = spec::to_json(request.model),
+                 .fingerprint = request.print(),
+                 .versions = {{"sluice", "0.1.0"}},
+                 .hosts = {"n1", "n1"},
+                 .started = 1.5});
+  EXPECT_TRUE(run.has_run());
+  const std::optional<RunRecord> record = run.read_run();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->fingerprint, request.print());
+  EXPECT_EQ(record->hosts.size(), 2u);
+  EXPECT_EQ(record->versions.at("sluice"), "0.1.0");
+  EXPECT_EQ(record->started, 1.5);
+  EXPECT_EQ(spec::model_spec_from_json(record->model, "m"), request.model);
+
+  request.configuration.steps = 40;
+  EXPECT_THAT(run.check_same_run(request.print()), ElementsAre("steps: 20 there, 40 asked"));
+  request.model.layers = 3;
+  request.train[0].bytes = 101;
+  expect_error<RequestError>([&] { run.check_same_run(request.print()); }, {"runs/demo holds another run", "model.layers: 2 there, 3 asked",
+                                                                            "data.train[0]: 100 bytes", "another --output"});
+}
+
+TEST(RunDirectoryTest, HasTheNamesOfTheDesign) {
+  const TempDir directory;
+  const RunDirectory run(directory / "r");
+  EXPECT_EQ(run.log_file(3), directory / "r/log/rank-00003.log");
+  EXPECT_EQ(run.checkpoints(), directory / "r/checkpoints");
+  EXPECT_EQ(run.read_status(), std::nullopt);
+  EXPECT_FALSE(std::filesystem::exists(run.path()));
+  run.create();
+  run.create();
+  EXPECT_TRUE(std::filesystem::is_directory(directory / "r/log"));
+  run.write_status(example());
+  EXPECT_EQ(run.read_status(), example());
+  directory.write("blocked", "a file");
+  expect_error<EnvironmentError>([&] { RunDirectory(directory / "blocked").create(); }, {"blocked/log", "--output"});
+}
+
+}  // namespace
+}  // namespace sluice::app

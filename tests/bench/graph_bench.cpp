@@ -1,0 +1,78 @@
+// How fast step graphs are built and placed, what they take, and how much of their arenas placement leaves unused.
+//   graph_bench PRESET RANKS ROWS SEQUENCE ACCUMULATION CHUNK_ELEMENTS
+
+#include <time.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "base/units.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "spec/preset.hpp"
+#include "support/graph_inputs.hpp"
+
+namespace sluice {
+namespace {
+
+/// Of this thread, so that what else runs on the machine doesn't count.
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+template <typename T>
+std::int64_t bytes_of(const std::vector<T>& values) {
+  return static_cast<std::int64_t>(values.capacity() * sizeof(T));
+}
+
+int run(int argc, char** argv) {
+  if (argc != 7) {
+    std::fprintf(stderr, "usage: graph_bench PRESET RANKS ROWS SEQUENCE ACCUMULATION CHUNK_ELEMENTS\n");
+    return 2;
+  }
+  const spec::ModelSpec model = spec::load_preset(argv[1], {SLUICE_SOURCE_DIR "/configs/models"});
+  spec::TrainingSpec training;
+  training.optimizer.weight_decay = 0.1;
+  training.batch.sequence_length = std::atoll(argv[4]);
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {
+      for (const bool recompute : {false, true}) {
+        training.optimizer.gradient_clipping = mode == spec::UpdateMode::kInBackward ? 0 : 1;
+        spec::Plan plan;
+        plan.zero_stage = stage;
+        plan.mesh.data = std::atoll(argv[2]);
+        plan.micro_batch = std::atoll(argv[3]);
+        plan.accumulation = std::atoll(argv[5]);
+        plan.chunk_elements = std::atoll(argv[6]);
+        plan.update_mode = mode;
+        plan.threads = 1;
+        plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
+        const testing::GraphInputs inputs(model, training, plan);
+        const double begin = cpu_seconds();
+        const schedule::StepGraph graph = inputs.build(schedule::GraphKind::kStep);
+        const double seconds = cpu_seconds() - begin;
+        const auto device = static_cast<std::size_t>(spec::Tier::kDevice);
+        const std::int64_t transient = graph.arena_bytes[device] - graph.persistent_bytes[device], live = graph.live_bytes_peak[device];
+        const std::int64_t graph_bytes = bytes_of(graph.tasks) + bytes_of(graph.buffers) + bytes_of(graph.uses) + bytes_of(graph.waits);
+        std::printf(
+            "stage %d %-12s %-9s %8zu tasks %8zu buffers %8zu waits  %7.0f k tasks/s  graph %s  persistent %s transient %s live %s waste "
+            "%.2f %%\n",
+            stage, std::string(name_of(mode)).c_str(), recompute ? "recompute" : "keep", graph.tasks.size(), graph.buffers.size(),
+            graph.waits.size(), static_cast<double>(graph.tasks.size()) / seconds * 1e-3, format_bytes(graph_bytes).c_str(),
+            format_bytes(graph.persistent_bytes[device]).c_str(), format_bytes(transient).c_str(), format_bytes(live).c_str(),
+            100.0 * (static_cast<double>(transient) / static_cast<double>(live) - 1));
+      }
+    }
+  }
+  std::printf("process at most %s resident\n", format_bytes(device::read_resident_bytes().peak).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  return sluice::run(argc, argv);
+}

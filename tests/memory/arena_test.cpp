@@ -1,0 +1,72 @@
+#include "memory/arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "base/error.hpp"
+#include "support/expect_error.hpp"
+
+namespace sluice::memory {
+namespace {
+
+using testing::expect_error;
+
+TEST(PlainBacking, IsPageAlignedZeroAndWritable) {
+  const auto backing = make_plain_backing(10'000, "test");
+  ASSERT_EQ(backing->bytes(), 10'000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(backing->data()) % 4096, 0U);
+  for (std::int64_t i = 0; i < 10'000; ++i) ASSERT_EQ(backing->data()[i], std::byte{0}) << i;
+  std::memset(backing->data(), 0x5A, 10'000);
+  EXPECT_EQ(backing->data()[9'999], std::byte{0x5A});
+}
+
+TEST(PlainBacking, OfNothingIsNothing) {
+  const auto backing = make_plain_backing(0, "test");
+  EXPECT_EQ(backing->bytes(), 0);
+  EXPECT_EQ(backing->data(), nullptr);
+}
+
+TEST(PlainBacking, RefusesWhatTheSystemRefuses) {
+  constexpr std::int64_t kTooMuch = std::int64_t{1} << 60;
+  expect_error<OutOfMemory>([] { make_plain_backing(kTooMuch, "arena of all"); }, {"arena of all", "host"});
+  expect_error<LogicError>([] { make_plain_backing(-1, "less"); }, {"less", "-1"});
+}
+
+TEST(Arena, GivesRangesWithinIt) {
+  auto backing = make_plain_backing(4096, "test");
+  std::byte* base = backing->data();
+  const Arena arena(spec::Tier::kHost, std::move(backing));
+  EXPECT_EQ(arena.tier(), spec::Tier::kHost);
+  EXPECT_EQ(arena.bytes(), 4096);
+  EXPECT_EQ(arena.at(0, 4096), base);
+  EXPECT_EQ(arena.at(100, 20), base + 100);
+  EXPECT_EQ(arena.at(4096, 0), base + 4096);
+}
+
+TEST(Arena, RefusesRangesBeyondIt) {
+  const Arena arena(spec::Tier::kDevice, make_plain_backing(4096, "test"));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [offset, bytes] : {std::pair<std::int64_t, std::int64_t>{0, 4097}, {1, 4096}, {4097, 0}, {-1, 1}, {0, -1}, {4095, 2}, {kMost, 1}, {1, kMost}, {kMost, kMost}}) {
+    EXPECT_THROW(arena.at(offset, bytes), LogicError) << offset << " + " << bytes;
+  }
+  expect_error<LogicError>([&] { arena.at(4000, 200); }, {"4000", "4200", "4096"});
+}
+
+TEST(Arena, TouchZeroesThePagesAndNothingBeyond) {
+  auto backing = make_plain_backing(3 * 4096 + 17, "test");
+  std::byte* base = backing->data();
+  Arena arena(spec::Tier::kDevice, std::move(backing));
+  arena.touch();
+  EXPECT_EQ(base[0], std::byte{0});
+  EXPECT_EQ(base[3 * 4096 + 16], std::byte{0});
+  Arena none(spec::Tier::kDisk, nullptr);
+  none.touch();
+  EXPECT_EQ(none.bytes(), 0);
+  EXPECT_EQ(none.at(0, 0), nullptr);
+  EXPECT_THROW(none.at(0, 1), LogicError);
+}
+
+}  // namespace
+}  // namespace sluice::memory

@@ -1,0 +1,101 @@
+#include "plan/bounds.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/text.hpp"
+#include "plan/plan_requests.hpp"
+
+namespace sluice::plan {
+namespace {
+
+struct Case {
+  int stage;
+  std::int64_t chunk;
+  double rcache_part;
+  std::int64_t micro;
+  spec::UpdateMode mode;
+  int recompute;  // 0 none, 1 all, 2 some
+  int prefetch;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const std::int64_t chunk : {2'360'064, 9'437'184}) {
+      for (const int recompute : {0, 1, 2}) {
+        all.push_back({stage, chunk, 0.25, 2, spec::UpdateMode::kAtEnd, recompute, 1});
+        all.push_back({stage, chunk, 0.0, 1, spec::UpdateMode::kNextForward, recompute, 0});
+        all.push_back({stage, chunk, 1.0, 4, spec::UpdateMode::kAtEnd, recompute, 2});
+      }
+    }
+  }
+  return all;
+}
+
+spec::Plan plan_of(Workbench& bench, const Case& c) {
+  spec::Plan plan;
+  plan.zero_stage = c.stage;
+  plan.chunk_elements = c.chunk;
+  plan.micro_batch = c.micro;
+  plan.accumulation = 8 / c.micro;
+  plan.update_mode = c.mode;
+  plan.prefetch_segments = c.prefetch;
+  plan.threads = 4;
+  plan.mesh = bench.request().mesh;
+  if (c.stage == 3) plan.rcache_elements = bench.rcache_at(bench.layers(), c.chunk, c.prefetch, c.rcache_part);
+  for (std::size_t s = 0; s < bench.model().segments.size(); ++s) plan.recompute.push_back(c.recompute == 1 || (c.recompute == 2 && s > 15) ? 1 : 0);
+  return plan;
+}
+
+std::string name(const Case& c) { return cat("stage ", c.stage, " chunk ", c.chunk, " rcache ", c.rcache_part, " micro ", c.micro, " recompute ", c.recompute); }
+
+TEST(MemoryBound, IsWhatPlacementNeedsOrALittleLess) {
+  const PlanRequest request = test::plan_request("gpt2-124m", 2, 16, 256, 8 * kGiB);
+  Workbench bench(request);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(name(c));
+    const spec::Plan plan = plan_of(bench, c);
+    const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, bench.inputs(bench.layers(), plan));
+    const std::int64_t bound = memory_bound(bench, plan).bytes(plan.recompute);
+    EXPECT_EQ(memory_bound(bench, plan).persistent_bytes, graph.persistent_bytes[0]);
+    const double ratio = static_cast<double>(bound) / static_cast<double>(graph.arena_bytes[0]);
+    EXPECT_LE(ratio, 1.02);  // the rCache may not be used to its last byte
+    EXPECT_GE(ratio, 0.80);
+  }
+}
+
+TEST(SecondsBound, IsBelowEverySimulatedStep) {
+  for (const std::int64_t ranks : {1, 2, 8}) {
+    PlanRequest request = test::plan_request("gpt2-124m", ranks, 8 * ranks, 256, 8 * kGiB);
+    request.machine.link_bytes_per_second = 2e9;
+    Workbench bench(request);
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(cat(ranks, " ranks, ", name(c)));
+      const spec::Plan plan = plan_of(bench, c);
+      const schedule::BuildInputs inputs = bench.inputs(bench.layers(), plan);
+      const double seconds = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
+      const double bound = seconds_bound(bench, plan);
+      EXPECT_LE(bound, seconds * (1 + 1e-9));
+      EXPECT_GE(bound, seconds * 0.4) << "a bound that prunes nothing";
+    }
+  }
+}
+
+TEST(LeastRecompute, TakesTheCheapestUntilItFits) {
+  MemoryBound memory;
+  memory.persistent_bytes = 100;
+  memory.saved_bytes = {0, 10, 40, 10, 40, 0};
+  memory.recompute_seconds = {0, 1, 1, 1, 1, 0};
+  using Flags = std::vector<std::uint8_t>;
+  EXPECT_EQ(memory.bytes(Flags(6, 0)), 200);
+  EXPECT_EQ(memory.bytes(Flags{0, 1, 1, 1, 1, 0}), 100);
+  EXPECT_EQ(least_recompute(memory, 200), Flags(6, 0));
+  // The dearest bytes first, of a kind the last layer first; what one segment recomputes stands beside the rest.
+  EXPECT_EQ(least_recompute(memory, 199), (Flags{0, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 160), (Flags{0, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 150), (Flags{0, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 0), (Flags{0, 1, 1, 1, 1, 0}));
+}
+
+}  // namespace
+}  // namespace sluice::plan

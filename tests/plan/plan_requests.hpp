@@ -1,0 +1,42 @@
+#pragma once
+// Requests for tests: a machine whose numbers are round, and presets on it.
+
+#include <string>
+
+#include "base/units.hpp"
+#include "plan/search.hpp"
+#include "spec/preset.hpp"
+
+namespace sluice::test {
+
+/// A node of 16 cores in round numbers.
+inline spec::MachineSpec round_machine(int ranks_per_node) {
+  spec::MachineSpec m;
+  m.name = "round";
+  m.ranks_per_node = ranks_per_node;
+  m.cores_per_node = 16;
+  m.threads_per_rank = 4;
+  m.flops_per_core = 50e9;
+  m.memory_bytes_per_second = 100e9;
+  m.update_bytes_per_second = 20e9;
+  m.gather = {.latency_seconds = 20e-6, .bytes_per_second = 5e9};
+  m.scatter = {.latency_seconds = 20e-6, .bytes_per_second = 3e9};
+  m.agree_seconds = 30e-6;
+  m.task_seconds = 1e-6;
+  m.wake_seconds = 10e-6;
+  m.unplanned_bytes = 20 * kMiB;
+  return m;
+}
+
+inline plan::PlanRequest plan_request(const std::string& preset, std::int64_t ranks, std::int64_t global_batch, std::int64_t sequence, std::int64_t device_bytes) {
+  plan::PlanRequest request;
+  request.model = spec::load_preset(preset, {SLUICE_SOURCE_DIR "/configs/models"});
+  request.mesh.data = ranks;
+  request.training.batch = {.global_batch = global_batch, .sequence_length = sequence};
+  request.machine = round_machine(static_cast<int>(std::min<std::int64_t>(ranks, 4)));
+  request.budget.device_bytes = device_bytes;
+  request.threads = 4;
+  return request;
+}
+
+}  // namespace sluice::test

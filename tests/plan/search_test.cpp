@@ -1,0 +1,254 @@
+#include "plan/search.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+
+#include "base/error.hpp"
+#include "plan/plan_requests.hpp"
+#include "plan/workbench.hpp"
+#include "support/expect_error.hpp"
+
+namespace sluice::plan {
+namespace {
+
+using spec::UpdateMode;
+using test::plan_request;
+using ::sluice::testing::expect_error;
+using ::testing::HasSubstr;
+
+std::int64_t device_bytes(const Prediction& p) { return p.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + p.unplanned_bytes; }
+bool recomputes(const spec::Plan& plan) { return std::count(plan.recompute.begin(), plan.recompute.end(), 1) > 0; }
+
+/// What the search says of its plan, found again without it.
+void expect_true(const PlanRequest& request, const PlanResult& result) {
+  Workbench bench(request);
+  schedule::BuildInputs inputs = bench.inputs(request.model.layers, result.plan);
+  inputs.segments_between_agrees = result.segments_between_agrees;
+  const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, inputs);
+  EXPECT_EQ(graph.hash(), result.prediction.graph_hash);
+  EXPECT_LE(graph.arena_bytes[0] + request.machine.unplanned_bytes, request.budget.device_bytes);
+  EXPECT_LE(device_bytes(result.prediction), request.budget.device_bytes);
+  const schedule::Simulation simulation = schedule::simulate(graph, schedule::price_tasks(graph, inputs, request.machine), request.machine, {.ranks = inputs.ranks});
+  EXPECT_DOUBLE_EQ(simulation.seconds, result.prediction.seconds);
+  EXPECT_EQ(result.plan.micro_batch * result.plan.accumulation * request.mesh.data, request.training.batch.global_batch);
+  std::int64_t tagged = result.prediction.gap_bytes;
+  for (const TagBytes& tag : result.prediction.tags) tagged += tag.tier == spec::Tier::kDevice ? tag.bytes : 0;
+  EXPECT_EQ(tagged, result.prediction.arena_bytes[0]);
+  EXPECT_GE(result.prediction.gap_bytes, 0);
+  EXPECT_EQ(result.too_large + result.bounded + result.reduced + result.simulated, result.considered);
+  EXPECT_LE(result.simulated, 20);
+}
+
+TEST(Search, OneRankKeepsEverything) {
+  const PlanRequest request = plan_request("gpt2-micro", 1, 16, 128, kGiB);
+  const PlanResult result = search(request);
+  EXPECT_EQ(result.plan.zero_stage, 0);
+  EXPECT_FALSE(recomputes(result.plan));
+  EXPECT_DOUBLE_EQ(result.prediction.tokens_per_second, 16 * 128 / result.prediction.seconds);
+  expect_true(request, result);
+}
+
+TEST(Search, StaysWithinEveryBudgetAndUsesWhatItGets) {
+  double slower = 0;
+  int stages = 0, recomputed = 0;
+  for (const std::int64_t mib : {1400, 1500, 1700, 2000, 2600, 4000}) {
+    const PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, mib * kMiB);
+    const PlanResult result = search(request);
+    SCOPED_TRACE(mib);
+    expect_true(request, result);
+    if (slower > 0) {
+      EXPECT_LE(result.prediction.seconds, slower * 1.006);
+    }
+    slower = result.prediction.seconds;
+    stages += result.plan.zero_stage == 3 ? 1 : 0;
+    recomputed += recomputes(result.plan) ? 1 : 0;
+  }
+  EXPECT_GT(recomputed, 0) << "the tight budgets must cost something";
+  EXPECT_LT(recomputed, 6);
+  EXPECT_GT(stages, 0);
+}
+
+TEST(Search, IsAFunctionOfItsArguments) {
+  PlanRequest request = plan_request("gpt2-124m", 2, 8, 256, 1600 * kMiB);
+  request.hints.zero_stage = 2;
+  const PlanResult a = search(request), b = search(request);
+  EXPECT_EQ(a.plan, b.plan);
+  EXPECT_EQ(a.prediction.seconds, b.prediction.seconds);
+  EXPECT_EQ(a.prediction.graph_hash, b.prediction.graph_hash);
+  ASSERT_EQ(a.refused.size(), b.refused.size());
+  for (std::size_t i = 0; i < a.refused.size(); ++i) EXPECT_EQ(a.refused[i].reason, b.refused[i].reason);
+}
+
+TEST(Search, SaysWhatItRefusedWithNumbers) {
+  const PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 1500 * kMiB);
+  const PlanResult result = search(request);
+  bool too_large = false, slower = false;
+  for (const Refusal& refusal : result.refused) {
+    if (refusal.missing_bytes > 0) {
+      too_large = true;
+      EXPECT_EQ(refusal.seconds, 0);
+      EXPECT_THAT(refusal.reason, HasSubstr(format_bytes(refusal.missing_bytes) + " more than the 1.46 GiB given"));
+    } else {
+      EXPECT_GT(refusal.seconds, 0);
+      EXPECT_THAT(refusal.reason, HasSubstr(format_seconds(refusal.seconds) + " a step"));
+      slower = slower || refusal.seconds > result.prediction.seconds;
+    }
+    EXPECT_NE(refusal.plan, result.plan);
+  }
+  EXPECT_TRUE(too_large);  // zero_stage 0 holds 2 GB of states
+  EXPECT_TRUE(slower);
+  for (const int stage : {0, 1, 2, 3}) {
+    if (stage == result.plan.zero_stage) continue;
+    EXPECT_TRUE(std::any_of(result.refused.begin(), result.refused.end(), [&](const Refusal& r) { return r.plan.zero_stage == stage; })) << stage;
+  }
+}
+
+TEST(Search, WhatFitsNothingIsRefusedWithTheBudgetThatWouldDo) {
+  PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 600 * kMiB);
+  std::int64_t advised = 0;
+  try {
+    search(request);
+    FAIL() << "600 MiB can't hold gpt2-124m";
+  } catch (const EnvironmentError& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(error.code(), ExitCode::kEnvironment);
+    EXPECT_THAT(what, HasSubstr("gpt2-124m does not fit"));
+    EXPECT_THAT(what, HasSubstr("more than the 600 MiB given"));
+    EXPECT_EQ(what.find('\n'), std::string::npos);
+    const std::string option = "give --device-memory ";
+    const std::size_t at = what.find(option);
+    ASSERT_NE(at, std::string::npos) << what;
+    const std::size_t from = at + option.size();
+    advised = parse_bytes(what.substr(from, what.find(" or more", from) - from));
+  }
+  request.budget.device_bytes = advised;
+  expect_true(request, search(request));
+  request.budget.device_bytes = advised - advised / 10;
+  EXPECT_THROW(search(request), EnvironmentError);
+}
+
+TEST(Search, HintsArePricedAndBeaten) {
+  PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  const PlanResult free = search(request);
+  EXPECT_FALSE(free.hint.has_value());
+
+  // What a hint can't beat is followed.
+  request.hints.zero_stage = free.plan.zero_stage;
+  const PlanResult same = search(request);
+  ASSERT_TRUE(same.hint.has_value());
+  EXPECT_TRUE(same.hint->followed);
+  EXPECT_EQ(same.plan, free.plan);
+
+  // A bad one is named with its time, and a pin keeps it.
+  request.hints = {.recompute = true};
+  const PlanResult beaten = search(request);
+  EXPECT_EQ(beaten.plan, free.plan);
+  ASSERT_TRUE(beaten.hint.has_value());
+  EXPECT_FALSE(beaten.hint->followed);
+  EXPECT_TRUE(beaten.hint->fits);
+  EXPECT_GT(beaten.hint->seconds, 1.1 * beaten.prediction.seconds);
+  request.pins = request.hints;
+  request.hints = {};
+  const PlanResult pinned = search(request);
+  EXPECT_EQ(std::count(pinned.plan.recompute.begin(), pinned.plan.recompute.end(), 1), 24);
+  EXPECT_NEAR(pinned.prediction.seconds, beaten.hint->seconds, 0.01 * beaten.hint->seconds);
+
+  // One that doesn't fit says by how much.
+  PlanRequest tight = plan_request("gpt2-124m", 2, 16, 512, 1500 * kMiB);
+  tight.hints.zero_stage = 0;
+  const PlanResult squeezed = search(tight);
+  ASSERT_TRUE(squeezed.hint.has_value());
+  EXPECT_FALSE(squeezed.hint->fits);
+  EXPECT_GT(squeezed.hint->missing_bytes, 100 * kMiB);
+}
+
+TEST(Search, PinsBind) {
+  PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  for (const int stage : {0, 1, 2, 3}) {
+    request.pins = {.zero_stage = stage};
+    const PlanResult result = search(request);
+    EXPECT_EQ(result.plan.zero_stage, stage);
+    expect_true(request, result);
+  }
+  request.pins = {.zero_stage = 3, .chunk_elements = 1'000'000, .rcache_elements = 50'000'000, .prefetch_segments = 2, .update_mode = UpdateMode::kNextForward};
+  const PlanResult result = search(request);
+  EXPECT_EQ(result.plan.chunk_elements, 1'000'192);  // the next multiple of 256
+  EXPECT_NEAR(static_cast<double>(result.plan.rcache_elements), 50e6, 300);
+  EXPECT_EQ(result.plan.prefetch_segments, 2);
+  EXPECT_EQ(result.plan.update_mode, UpdateMode::kNextForward);
+  request.pins = {.zero_stage = 0};
+  request.budget.device_bytes = 1500 * kMiB;
+  expect_error<EnvironmentError>([&] { search(request); }, {"does not fit", "zero 0", "unpin"});
+}
+
+TEST(Search, UpdatesInBackwardOnlyWhenNothingIsClipped) {
+  PlanRequest request = plan_request("gpt2-micro", 2, 16, 128, kGiB);
+  request.pins.update_mode = UpdateMode::kInBackward;
+  expect_error<RequestError>([&] { search(request); }, {"in_backward", "gradient_clipping is 1", "expected 0"});
+  request.training.optimizer.gradient_clipping = 0;
+  EXPECT_EQ(search(request).plan.update_mode, UpdateMode::kInBackward);
+  request.pins = {};
+  const PlanResult free = search(request);
+  EXPECT_TRUE(free.plan.update_mode == UpdateMode::kInBackward ||
+              std::any_of(free.refused.begin(), free.refused.end(), [](const Refusal& r) { return r.plan.update_mode == UpdateMode::kInBackward; }));
+}
+
+TEST(Search, KeepsTheBatchThatTheUserFixed) {
+  PlanRequest request = plan_request("gpt2-micro", 2, 16, 128, kGiB);
+  request.training.batch.micro_batch = 2;
+  const PlanResult result = search(request);
+  EXPECT_EQ(result.plan.micro_batch, 2);
+  EXPECT_EQ(result.plan.accumulation, 4);
+  request.training.batch.micro_batch = 0;
+  request.training.batch.accumulation = 8;
+  EXPECT_EQ(search(request).plan.micro_batch, 1);
+}
+
+TEST(MicroBatches, AreTheDivisorsLargestFirst) {
+  using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(micro_batches({.global_batch = 24}, 2), (Pairs{{12, 1}, {6, 2}, {4, 3}, {3, 4}, {2, 6}, {1, 12}}));
+  EXPECT_EQ(micro_batches({.global_batch = 24, .micro_batch = 3}, 2), (Pairs{{3, 4}}));
+  EXPECT_EQ(micro_batches({.global_batch = 24, .accumulation = 6}, 2), (Pairs{{2, 6}}));
+  EXPECT_EQ(micro_batches({.micro_batch = 3, .accumulation = 2}, 2), (Pairs{{3, 2}}));
+}
+
+TEST(MicroBatches, ThatDoNotDivideAreRefusedWithTheNumbers) {
+  expect_error<RequestError>([] { micro_batches({.global_batch = 7}, 2); }, {"7 sequences can't be divided among 2 ranks", "multiple of 2"});
+  expect_error<RequestError>([] { micro_batches({.global_batch = 16, .micro_batch = 3}, 2); },
+                             {"disagree", "train_batch_size 16", "train_micro_batch_size_per_gpu 3", "2 data-parallel ranks"});
+  expect_error<RequestError>([] { micro_batches({.global_batch = 16, .micro_batch = 4, .accumulation = 4}, 2); }, {"gradient_accumulation_steps 4"});
+  expect_error<RequestError>([] { micro_batches({}, 2); }, {"write train_batch_size"});
+}
+
+TEST(Search, AHostBudgetIsSharedByTheNodesRanks) {
+  PlanRequest request = plan_request("gpt2-micro", 2, 16, 128, kGiB);
+  const PlanResult result = search(request);
+  const std::int64_t host = result.prediction.arena_bytes[static_cast<std::size_t>(spec::Tier::kHost)];
+  request.budget.host_bytes = 2 * host;
+  EXPECT_EQ(search(request).plan, result.plan);
+  request.budget.host_bytes = 1024;
+  EXPECT_THROW(search(request), EnvironmentError);
+}
+
+TEST(Search, Plans175BOn64RanksWithinItsBudget) {
+  PlanRequest request = plan_request("gpt3-175b", 64, 1536, 2048, 90 * kGiB);
+  request.machine.ranks_per_node = 8;
+  request.machine.cores_per_node = 96;
+  request.threads = 12;
+  request.hints.zero_stage = 3;
+  const auto start = std::chrono::steady_clock::now();
+  const PlanResult result = search(request);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_EQ(result.plan.zero_stage, 3);
+  EXPECT_LT(seconds, 30);
+  rusage usage{};
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+  EXPECT_LT(usage.ru_maxrss / 1024, 2048) << "MiB";
+  expect_true(request, result);
+}
+
+}  // namespace
+}  // namespace sluice::plan

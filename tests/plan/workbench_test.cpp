@@ -1,0 +1,98 @@
+#include "plan/workbench.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "plan/plan_requests.hpp"
+
+namespace sluice::plan {
+namespace {
+
+/// The promise of the reduced graph: within 5 % of the whole one.
+TEST(ReducedGraph, PredictsTheWholeOne) {
+  double worst = 0;
+  for (const char* preset : {"gpt2-124m", "gpt2-1.5b"}) {
+    PlanRequest request = test::plan_request(preset, 2, 32, 256, 64 * kGiB);
+    for (const double comm : {5e9, 0.5e9}) {  // communication hidden, and not
+      request.machine.gather.bytes_per_second = request.machine.scatter.bytes_per_second = comm;
+      Workbench bench(request);
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const double half_blocks : {0.25, 0.5, 1.0, 2.0, 4.0}) {  // what the search walks
+          const std::int64_t half_block = 8 * request.model.hidden * request.model.hidden;
+          const auto chunk = round_up(static_cast<std::int64_t>(half_blocks * static_cast<double>(half_block)), 256);
+          for (const double part : {0.0, 0.5, 1.0}) {
+            if (stage < 3 && part > 0) continue;
+            for (const int recompute : {0, 1, 2}) {
+              spec::Plan plan;
+              plan.zero_stage = stage;
+              plan.chunk_elements = chunk;
+              plan.micro_batch = 2;
+              plan.accumulation = 8;
+              plan.update_mode = recompute == 1 ? spec::UpdateMode::kNextForward : spec::UpdateMode::kAtEnd;
+              plan.threads = 4;
+              plan.mesh = request.mesh;
+              if (stage == 3) plan.rcache_elements = bench.rcache_at(bench.layers(), chunk, plan.prefetch_segments, part);
+              const std::size_t segments = bench.model().segments.size();
+              for (std::size_t s = 0; s < segments; ++s) plan.recompute.push_back(recompute == 1 || (recompute == 2 && s >= segments / 2) ? 1 : 0);
+              const schedule::BuildInputs inputs = bench.inputs(bench.layers(), plan);
+              const double whole = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
+              const double reduced = reduced_seconds(bench, plan, part);
+              const double error = std::abs(reduced - whole) / whole;
+              worst = std::max(worst, error);
+              EXPECT_LE(error, 0.05) << preset << " comm " << comm << " stage " << stage << " chunk " << chunk << " rcache " << part << " recompute " << recompute << ": "
+                                     << reduced << " for " << whole;
+            }
+          }
+        }
+      }
+    }
+  }
+  RecordProperty("worst_error_percent", static_cast<int>(100 * worst));
+  std::cout << "worst error " << 100 * worst << " %\n";
+}
+
+TEST(ReducedGraph, IsTheWholeOneWhereThatIsSmall) {
+  const PlanRequest request = test::plan_request("gpt2-micro", 2, 4, 64, kGiB);
+  Workbench bench(request);
+  spec::Plan plan;
+  plan.zero_stage = 2;
+  plan.chunk_elements = 131'072;
+  plan.micro_batch = 1;
+  plan.accumulation = 2;
+  plan.threads = 4;
+  plan.recompute.assign(bench.model().segments.size(), 0);
+  const schedule::BuildInputs inputs = bench.inputs(4, plan);
+  EXPECT_DOUBLE_EQ(reduced_seconds(bench, plan, 0), bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds);
+}
+
+TEST(Workbench, RCacheGoesFromTheLeastToTheWhole) {
+  const PlanRequest request = test::plan_request("gpt2-124m", 2, 16, 256, kGiB);
+  Workbench bench(request);
+  const auto [least, whole] = bench.rcache_range(12, 4'194'304, 1);
+  EXPECT_GE(least, 38'597'376);  // the token table stands whole
+  EXPECT_EQ(whole, bench.layout(12, 4'194'304).elements());
+  EXPECT_EQ(bench.rcache_at(12, 4'194'304, 1, 0), least);
+  EXPECT_EQ(bench.rcache_at(12, 4'194'304, 1, 1), whole);
+  const std::int64_t half = bench.rcache_at(12, 4'194'304, 1, 0.5);
+  EXPECT_NEAR(static_cast<double>(half), static_cast<double>(least + whole) / 2, 256);
+  EXPECT_LT(bench.rcache_range(12, 4'194'304, 0).first, least);
+}
+
+TEST(Workbench, AgreesStandAboutASecondApart) {
+  PlanRequest request = test::plan_request("gpt2-124m", 2, 16, 256, kGiB);
+  Workbench quick(request);
+  EXPECT_EQ(quick.segments_between_agrees(1), 0);
+  request.machine.flops_per_core = 50e6;
+  Workbench slow(request);
+  EXPECT_GE(slow.segments_between_agrees(8), 1);
+  // A micro-batch of one takes minutes: the longest segment, the head's, sets the distance.
+  const schedule::PriceList list(request.machine, 2, 4);
+  const model::Segment& head = *slow.model().segments.back();
+  const double seconds = list.alone_seconds(list.compute(head, 768, model::Phase::kForwardBackward, {1, 256}));
+  EXPECT_EQ(slow.segments_between_agrees(1), std::max(1, static_cast<int>(1 / seconds)));
+}
+
+}  // namespace
+}  // namespace sluice::plan

@@ -1,0 +1,159 @@
+#include "schedule/place.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "schedule/check.hpp"
+#include "schedule/random_graph.hpp"
+#include "schedule/reachability.hpp"
+#include "support/graph_cases.hpp"
+
+namespace sluice::schedule {
+namespace {
+
+using testing::for_each_graph_case;
+using testing::GraphInputs;
+
+/// By brute force: alignment, no two buffers that are alive together share a byte, bytes alive at once, and that two tasks which
+/// touch the same byte, one of them writing, are ordered.
+void expect_placed(const StepGraph& graph, bool prove_order) {
+  std::array<std::int64_t, spec::kTierCount> end{};
+  for (BufferId a = 0; a < graph.buffers.size(); ++a) {
+    const Buffer& x = graph.buffers[a];
+    if (!x.persistent && x.first == kNone) continue;
+    ASSERT_GE(x.offset, 0) << graph.buffer_name(a);
+    ASSERT_EQ(x.offset % kBufferAlignment, 0) << graph.buffer_name(a);
+    auto& tier_end = end[static_cast<std::size_t>(x.tier)];
+    tier_end = std::max(tier_end, x.offset + x.bytes);
+    for (BufferId b = 0; b < a; ++b) {
+      const Buffer& y = graph.buffers[b];
+      if (!y.persistent && y.first == kNone) continue;
+      const bool together = x.persistent || y.persistent || (x.first <= y.last && y.first <= x.last);
+      ASSERT_FALSE(together && x.bytes > 0 && y.bytes > 0 && overlap(x, y)) << graph.buffer_name(a) << " and " << graph.buffer_name(b);
+    }
+  }
+  for (std::size_t tier = 0; tier < spec::kTierCount; ++tier) {
+    std::int64_t peak = 0;
+    for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+      std::int64_t live = 0;
+      for (const Buffer& buffer : graph.buffers) {
+        if (static_cast<std::size_t>(buffer.tier) == tier && !buffer.persistent && buffer.first <= id && id <= buffer.last && buffer.first != kNone) live += round_up(buffer.bytes, kBufferAlignment);
+      }
+      peak = std::max(peak, live);
+    }
+    EXPECT_EQ(graph.live_bytes_peak[tier], peak);
+    EXPECT_GE(graph.arena_bytes[tier], graph.persistent_bytes[tier] + peak);
+    EXPECT_GE(graph.arena_bytes[tier], end[tier]);
+  }
+  if (!prove_order) return;
+  const Reachability reach(graph);
+  for (TaskId b = 0; b < graph.tasks.size(); ++b) {
+    for (const Use& y : graph.uses_of(graph.tasks[b])) {
+      for (TaskId a = 0; a < b; ++a) {
+        for (const Use& x : graph.uses_of(graph.tasks[a])) {
+          if (x.access == Access::kRead && y.access == Access::kRead) continue;
+          const Buffer &bx = graph.buffers[x.buffer], &by = graph.buffers[y.buffer];
+          if (bx.bytes == 0 || by.bytes == 0 || !overlap(bx, by)) continue;
+          ASSERT_TRUE(reach.happens_before(a, b)) << a << " and " << b << " touch the same bytes";
+        }
+      }
+    }
+  }
+}
+
+TEST(Place, RandomGraphs) {
+  double waste = 0;
+  constexpr int kGraphs = 60;
+  for (unsigned seed = 100; seed < 100 + kGraphs; ++seed) {
+    SCOPED_TRACE(seed);
+    StepGraph graph = random_graph(seed, 70);
+    place(graph);
+    expect_placed(graph, true);
+    EXPECT_NO_THROW(check_order(graph));
+    EXPECT_NO_THROW(check_races(graph));
+    waste += static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(std::max<std::int64_t>(64, graph.live_bytes_peak[0])) - 1;
+    if (HasFailure()) return;
+  }
+  EXPECT_LT(waste / kGraphs, 0.15) << "bytes that placement leaves unused, on the average of odd sizes and lifetimes";
+}
+
+TEST(Place, ReusesBytesOfTheDead) {
+  GraphBuilder builder(GraphKind::kStep);
+  for (int t = 0; t < 10; ++t) {
+    const BufferId b = builder.add_buffer({.tag = BufferTag::kWorkspace, .bytes = 1000});
+    builder.add_task({.kind = TaskKind::kCompute}, std::array<Use, 1>{{{b, Access::kWrite, Role::kWorkspace}}});
+  }
+  StepGraph graph = std::move(builder).finish();
+  place(graph);
+  EXPECT_EQ(graph.arena_bytes[0], 1024);
+}
+
+TEST(Place, ReuseWaitsForTheLastUserOfEveryLane) {
+  GraphBuilder builder(GraphKind::kStep);
+  const auto buffer = [&] { return builder.add_buffer({.bytes = 256}); };
+  const auto add = [&](Lane lane, BufferId b, Access access) { return builder.add_task({.kind = TaskKind::kCompute, .lane = lane}, std::array<Use, 1>{{{b, access, Role::kInput}}}); };
+  const BufferId a = buffer();
+  add(Lane::kCompute, a, Access::kWrite);
+  const TaskId first = add(Lane::kHostCompute, a, Access::kRead);
+  const TaskId second = add(Lane::kDownload, a, Access::kRead);
+  const TaskId reuser = add(Lane::kUpload, buffer(), Access::kWrite);
+  StepGraph graph = std::move(builder).finish();
+  EXPECT_EQ(graph.tasks[reuser].wait_count, 0U) << "nothing but the bytes connects them";
+  place(graph);
+  EXPECT_EQ(graph.arena_bytes[0], 256);
+  const auto waits = graph.waits_of(graph.tasks[reuser]);
+  EXPECT_EQ(std::vector<TaskId>(waits.begin(), waits.end()), (std::vector<TaskId>{second, first}));
+}
+
+TEST(Place, NothingToPlace) {
+  StepGraph graph;
+  place(graph);
+  EXPECT_EQ(graph.arena_bytes[0], 0);
+  GraphBuilder builder(GraphKind::kStep);
+  const BufferId empty = builder.add_buffer({.bytes = 0}), unused = builder.add_buffer({.bytes = 64});
+  builder.add_task({.kind = TaskKind::kCompute}, std::array<Use, 1>{{{empty, Access::kWrite, Role::kOutput}}});
+  graph = std::move(builder).finish();
+  place(graph);
+  EXPECT_EQ(graph.buffers[empty].offset, 0);
+  EXPECT_EQ(graph.buffers[unused].offset, -1) << "what nobody uses has no place";
+  EXPECT_EQ(graph.arena_bytes[0], 0);
+  EXPECT_NO_THROW(check_order(graph));
+}
+
+TEST(Place, EveryStrategyOfATinyModel) {
+  double worst = 0;
+  for_each_graph_case(2, [&](const GraphInputs& inputs, const std::string& what) {
+    SCOPED_TRACE(what);
+    for (const GraphKind kind : {GraphKind::kStep, GraphKind::kEvaluate, GraphKind::kGenerate}) {
+      const StepGraph graph = inputs.build(kind);
+      expect_placed(graph, false);
+      if (kind == GraphKind::kStep) worst = std::max(worst, static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(graph.live_bytes_peak[0]));
+    }
+  });
+  EXPECT_LT(worst, 1.2);
+}
+
+/// Graphs of a set share their persistent buffers: same numbers, same offsets, beyond them nothing persistent.
+TEST(Place, AllGraphsOfASetShareThePersistentPart) {
+  for_each_graph_case(3, [&](const GraphInputs& inputs, const std::string& what) {
+    SCOPED_TRACE(what);
+    const StepGraph step = inputs.build(GraphKind::kStep);
+    for (const GraphKind kind : {GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate, GraphKind::kSave}) {
+      const StepGraph other = inputs.build(kind);
+      EXPECT_EQ(other.persistent_bytes, step.persistent_bytes);
+      for (BufferId b = 0; b < std::max(step.buffers.size(), other.buffers.size()); ++b) {
+        const bool here = b < step.buffers.size() && step.buffers[b].persistent;
+        ASSERT_EQ(here, b < other.buffers.size() && other.buffers[b].persistent) << name_of(kind) << ", buffer " << b;
+        if (!here) continue;
+        ASSERT_EQ(step.buffers[b].offset, other.buffers[b].offset);
+        ASSERT_EQ(step.buffers[b].bytes, other.buffers[b].bytes);
+        ASSERT_EQ(step.buffer_name(b), other.buffer_name(b));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace sluice::schedule

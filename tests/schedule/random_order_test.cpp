@@ -1,0 +1,95 @@
+// The same bits, whatever order the device takes: every strategy on a device that runs ready work at random, with every lane on a
+// thread of its own and dead buffers full of NaN, against the cpu device with lanes folded.
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "comm/local/local_communicator.hpp"
+#include "support/random_device.hpp"
+#include "support/tiny_training.hpp"
+
+namespace sluice::testing {
+namespace {
+
+using spec::UpdateMode;
+
+TinyRun small_run(int ranks, int stage, int accumulation, UpdateMode mode, bool recompute, std::int64_t chunk, int prefetch) {
+  TinyRun run;
+  run.ranks = ranks;
+  run.steps = 2;
+  run.verify_graphs = false;
+  run.plan = tiny_plan(ranks, stage, accumulation, mode, recompute, chunk, prefetch);
+  if (mode == UpdateMode::kInBackward) run.training.optimizer.gradient_clipping = 0;
+  return run;
+}
+
+TinyRun on_random_device(TinyRun run, std::uint64_t seed, int workers) {
+  run.threading = schedule::Threading::kPerLane;
+  run.poison = true;
+  run.make_device = [seed, workers](int rank) { return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = seed * 100 + static_cast<std::uint64_t>(rank), .workers = workers}); };
+  return run;
+}
+
+TEST(RandomOrder, EveryStrategyGivesTheSameBits) {
+  std::map<std::string, TinyResult> of_signature;
+  int n = 0;
+  for (const int ranks : {1, 2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kNextForward, UpdateMode::kInBackward}) {
+        for (const bool recompute : {false, true}) {
+          const int accumulation = n % 3 == 0 ? 1 : 2;
+          TinyRun run = small_run(ranks, stage, accumulation, mode, recompute, n % 2 == 0 ? 20480 : 5120, n % 4 % 3);
+          if (n % 5 == 0) run.plan.rcache_elements *= 2;
+          const std::string signature = std::to_string(ranks) + "/" + std::to_string(accumulation) + (stage >= 2 ? "/micro-batch" : "/step") + (mode == UpdateMode::kInBackward ? "/free" : "/clipped");
+          SCOPED_TRACE(signature + ", zero_stage " + std::to_string(stage) + ", " + std::string(name_of(mode)) + (recompute ? ", recompute" : ", keep") + ", seed " + std::to_string(n));
+          const auto [expected, is_new] = of_signature.try_emplace(signature);
+          if (is_new) expected->second = run_tiny(run);
+          EXPECT_EQ(difference(run_tiny(on_random_device(run, static_cast<std::uint64_t>(n), n % 4 == 1 ? 2 : 1)), expected->second), "");
+          if (HasFailure()) return;
+          ++n;
+        }
+      }
+    }
+  }
+}
+
+/// The plan with the most going on, in many orders.
+TEST(RandomOrder, ManyOrdersOfOnePlan) {
+  const TinyRun run = small_run(2, 3, 2, UpdateMode::kNextForward, true, 5120, 2);
+  const TinyResult expected = run_tiny(run);
+  for (std::uint64_t seed = 1000; seed < 1010; ++seed) {
+    SCOPED_TRACE(seed);
+    TinyRun random = on_random_device(run, seed, seed % 2 == 0 ? 1 : 2);
+    if (seed % 3 == 0) random.threading = schedule::Threading::kFolded;
+    EXPECT_EQ(difference(run_tiny(random), expected), "");
+  }
+}
+
+/// Lanes on threads of their own, where bodies run at once and events complete as they are recorded.
+TEST(RandomOrder, LanesOnThreadsOfTheCpu) {
+  for (const int stage : {0, 2, 3}) {
+    SCOPED_TRACE(stage);
+    TinyRun run = small_run(2, stage, 2, stage == 0 ? UpdateMode::kInBackward : UpdateMode::kNextForward, stage == 2, 5120, 1);
+    const TinyResult expected = run_tiny(run);
+    run.poison = true;
+    EXPECT_EQ(difference(run_tiny(run), expected), "");
+    run.threading = schedule::Threading::kPerLane;
+    EXPECT_EQ(difference(run_tiny(run), expected), "");
+  }
+}
+
+/// What makes the tests above worth something: the device does reorder.
+TEST(RandomOrder, TheOrderIsNotTheLinearOne) {
+  std::int64_t reorderings = 0;
+  const TinyRun run = on_random_device(small_run(1, 3, 2, UpdateMode::kAtEnd, false, 5120, 2), 3, 1);
+  comm::run_local_ranks(1, [&](comm::Communicator& world) {
+    TinyRank rank(run, world);
+    rank.step(1);
+    reorderings = dynamic_cast<RandomDevice&>(rank.device()).reorderings();
+  });
+  EXPECT_GT(reorderings, 0);
+}
+
+}  // namespace
+}  // namespace sluice::testing

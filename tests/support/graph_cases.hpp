@@ -1,0 +1,51 @@
+#pragma once
+// Plans of a tiny model over every degree of freedom that changes a graph.
+
+#include <string>
+
+#include "support/graph_inputs.hpp"
+
+namespace sluice::testing {
+
+/// Calls visit(inputs, description) for ZeRO 0 to 3, every update mode, recompute and keep, with accumulation, chunk size,
+/// prefetch, agrees within a micro-batch and room in the rCache varied along.
+template <typename Visit>
+void for_each_graph_case(int ranks, Visit visit) {
+  spec::ModelSpec model;
+  model.name = "tiny";
+  model.vocab = 67;
+  model.context = 24;
+  model.hidden = 48;
+  model.layers = 3;
+  model.heads = 4;
+  model.ffn = 192;
+  int n = 0;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {
+      for (const bool recompute : {false, true}) {
+        spec::TrainingSpec training;
+        training.batch.sequence_length = 16;
+        training.optimizer.weight_decay = 0.1;
+        training.optimizer.gradient_clipping = mode == spec::UpdateMode::kInBackward ? 0 : 1;
+        spec::Plan plan;
+        plan.zero_stage = stage;
+        plan.mesh.data = ranks;
+        plan.update_mode = mode;
+        plan.micro_batch = 2;
+        plan.accumulation = 1 + n % 3;
+        plan.chunk_elements = n % 2 == 0 ? 20480 : 5120;
+        plan.prefetch_segments = n / 2 % 3;
+        plan.threads = 1;
+        plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
+        const int between = n % 4 == 3 ? 2 : 0;
+        if (n % 5 == 0) plan.rcache_elements = std::int64_t{1} << 30;
+        const GraphInputs inputs(model, training, plan, between);
+        visit(inputs, "zero_stage " + std::to_string(stage) + ", " + std::string(name_of(mode)) + (recompute ? ", recompute" : ", keep") + ", accumulation " +
+                          std::to_string(plan.accumulation) + ", prefetch " + std::to_string(plan.prefetch_segments) + ", agrees every " + std::to_string(between));
+        ++n;
+      }
+    }
+  }
+}
+
+}  // namespace sluice::testing

@@ -1,0 +1,319 @@
+// The training loop on ranks that are threads: stopping, resuming on the same and on another number of ranks, epochs, failing
+// disks, divergence.
+
+#include "train/loop.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "base/error.hpp"
+#include "checkpoint/catalog.hpp"
+#include "checkpoint/load.hpp"
+#include "comm/local/local_communicator.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "support/tiny_training.hpp"
+
+namespace sluice::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Recorder final : public train::Observer {
+ public:
+  void on_step(const train::StepMetrics& metrics) override {
+    steps.push_back(metrics);
+    if (after_step) after_step(metrics.step);
+  }
+  void on_evaluation(const train::EvaluationMetrics& metrics) override { evaluations.push_back(metrics); }
+  void on_checkpoint(const checkpoint::CommitResult& result, double /*seconds*/) override { commits.push_back(result); }
+  void on_stop(std::int64_t step, bool /*dropped*/) override { stopped_at = step; }
+  std::vector<train::StepMetrics> steps;
+  std::vector<train::EvaluationMetrics> evaluations;
+  std::vector<checkpoint::CommitResult> commits;
+  std::int64_t stopped_at = -1;
+  std::function<void(std::int64_t)> after_step;
+};
+
+class LoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("sluice-loop-" + std::to_string(getpid()) + "-" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::ofstream text(folder_ / "train.txt", std::ios::binary);
+    for (int i = 0; i < 60; ++i) text << "the " << i << " quick brown foxes jump over " << i * 7 % 13 << " lazy dogs. ";
+    std::ofstream(folder_ / "valid.txt", std::ios::binary) << "the quick brown fox jumps over the lazy dog, and then it does so once more for good measure.";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  struct Job {
+    int ranks = 2;
+    int zero_stage = 3;
+    spec::UpdateMode mode = spec::UpdateMode::kNextForward;
+    std::int64_t steps = 8;
+    std::int64_t checkpoint_interval = 3;
+    std::int64_t evaluate_interval = 0;
+    double peak = 5e-3;
+    std::string run = "run";
+    checkpoint::Hook hook;
+    std::function<void(std::int64_t)> after_step;  // of rank 0
+    bool listen = false;
+  };
+  struct Result {
+    Recorder recorder;  // of rank 0
+    train::LoopOutcome outcome;
+    std::string state;
+  };
+
+  /// Runs a job from the newest checkpoint of its directory, if there is one.
+  void run(const Job& job, Result& result) {
+    spec::ModelSpec model = tiny_model();
+    model.vocab = 257;
+    spec::TrainingSpec training = tiny_training();
+    training.schedule.peak = job.peak;
+    std::mutex mutex;
+    std::map<std::pair<int, int>, std::vector<float>> state;
+    std::optional<train::StopSource> stop;
+    if (job.listen) stop.emplace((folder_ / job.run / "STOP").string());
+    comm::run_local_ranks(job.ranks, [&](comm::Communicator& world) {
+      const auto device = device::make_cpu_device();
+      train::EngineSetup setup;
+      setup.model = model;
+      setup.training = training;
+      setup.plan = tiny_plan(job.ranks, job.zero_stage, 1, job.mode, true, 4096);
+      // The tiny plan was made for the tiny vocabulary; the larger one needs a larger rCache.
+      setup.plan.rcache_elements = 1 << 20;
+      setup.group = &world;
+      setup.device = device.get();
+      train::Engine engine(setup);
+      engine.initialise(training.seed);
+      const data::Corpus corpus({(folder_ / "train.txt").string()}, model.vocab);
+      const data::Corpus valid({(folder_ / "valid.txt").string()}, model.vocab);
+      const data::TrainingSampler sampler(corpus.tokens(), training.batch.sequence_length, data::Order::kShuffled, training.seed);
+      Recorder others;
+      Recorder& recorder = world.rank() == 0 ? result.recorder : others;
+      if (world.rank() == 0) recorder.after_step = job.after_step;
+      train::LoopSetup loop;
+      loop.engine = &engine;
+      loop.world = &world;
+      loop.train = &corpus;
+      loop.valid = &valid;
+      loop.sampler = &sampler;
+      loop.training = training;
+      loop.steps = job.steps;
+      loop.checkpoint_interval = job.checkpoint_interval;
+      loop.evaluate_interval = job.evaluate_interval;
+      loop.checkpoints = (folder_ / job.run / "checkpoints").string();
+      loop.save.hook = job.hook;
+      loop.observer = &recorder;
+      loop.stop = stop ? &*stop : nullptr;
+      const auto infos = train::param_infos(engine.model());
+      if (const auto loaded = checkpoint::load_newest(world, loop.checkpoints, infos, train::checkpoint_pieces(engine.model(), engine.held_pieces()))) {
+        loop.start = loaded->manifest.progress;
+        engine.set_adam_count(loop.start.adam_count);
+      }
+      const train::LoopOutcome outcome = train::run_loop(loop);
+      if (world.rank() == 0) result.outcome = outcome;
+      const std::lock_guard lock(mutex);
+      engine.save([&](std::size_t i) {
+        const train::HeldPiece& piece = engine.owned_pieces()[i];
+        auto& values = state[{piece.param, static_cast<int>(piece.plane)}];
+        values.resize(static_cast<std::size_t>(engine.model().params[static_cast<std::size_t>(piece.param)].elements()));
+        std::copy(piece.data, piece.data + piece.count, values.begin() + piece.begin);
+      });
+    });
+    for (const auto& [key, values] : state) result.state.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+
+  static std::vector<double> losses(const Result& result) {
+    std::vector<double> list;
+    for (const train::StepMetrics& step : result.recorder.steps) list.push_back(step.loss);
+    return list;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(LoopTest, TrainsEvaluatesAndSaves) {
+  Result result;
+  Job job;
+  job.evaluate_interval = 4;
+  run(job, result);
+  EXPECT_TRUE(result.outcome.finished);
+  ASSERT_EQ(result.recorder.steps.size(), 8U);
+  EXPECT_LT(result.recorder.steps.back().loss, result.recorder.steps.front().loss - 0.5);
+  ASSERT_EQ(result.recorder.evaluations.size(), 2U);  // after step 4 and at the end
+  EXPECT_EQ(result.recorder.evaluations[0].step, 4);
+  EXPECT_EQ(result.recorder.evaluations[0].tokens, static_cast<std::int64_t>(fs::file_size(folder_ / "valid.txt")));  // and the end of the document, less the first token
+  EXPECT_DOUBLE_EQ(result.recorder.evaluations[1].perplexity, std::exp(result.recorder.evaluations[1].loss));
+  ASSERT_EQ(result.recorder.commits.size(), 3U);  // steps 3, 6 and 8
+  EXPECT_EQ(result.recorder.commits[2].step, 8);
+  EXPECT_EQ(result.outcome.progress.samples, 8 * 12);
+  EXPECT_EQ(result.outcome.progress.adam_count, 8);
+}
+
+TEST_F(LoopTest, ResumesToTheSameBitsAcrossAnEpochBorder) {
+  for (const spec::UpdateMode mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward}) {
+    Job job;
+    job.mode = mode;
+    job.steps = 20;  // 240 samples; an epoch has fewer than 160
+    job.evaluate_interval = 5;
+    job.run = "whole" + std::to_string(static_cast<int>(mode));
+    Result whole;
+    run(job, whole);
+    ASSERT_GT(whole.outcome.progress.epoch, 0);
+    Job part = job;
+    part.run = "parts" + std::to_string(static_cast<int>(mode));
+    Result first, second;
+    part.steps = 7;
+    run(part, first);
+    part.steps = 20;
+    run(part, second);
+    ASSERT_EQ(second.recorder.steps.front().step, 8);
+    std::vector<double> joined = losses(first);
+    for (const double loss : losses(second)) joined.push_back(loss);
+    EXPECT_EQ(joined, losses(whole));
+    EXPECT_TRUE(second.state == whole.state) << "the final parameters or moments differ in bits";
+  }
+}
+
+TEST_F(LoopTest, ResumesOnAnotherNumberOfRanksAndStage) {
+  Job job;
+  job.steps = 8;
+  job.run = "two";
+  Result two;
+  run(job, two);
+  Job part = job;
+  part.run = "changing";
+  part.steps = 3;
+  part.ranks = 3;
+  part.zero_stage = 1;
+  Result first, second;
+  run(part, first);
+  part.steps = 8;
+  part.ranks = 4;
+  part.zero_stage = 2;
+  part.mode = spec::UpdateMode::kAtEnd;
+  run(part, second);
+  std::vector<double> joined = losses(first);
+  for (const double loss : losses(second)) joined.push_back(loss);
+  const std::vector<double> expected = losses(two);
+  ASSERT_EQ(joined.size(), expected.size());
+  for (std::size_t i = 0; i < joined.size(); ++i) EXPECT_NEAR(joined[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
+}
+
+TEST_F(LoopTest, StopsOnASignalSavesAndGoesOnAsIfNothingHappened) {
+  Job job;
+  job.run = "whole";
+  job.checkpoint_interval = 0;
+  Result whole;
+  run(job, whole);
+  Job stopping = job;
+  stopping.run = "stopped";
+  stopping.listen = true;
+  stopping.after_step = [](std::int64_t step) {
+    if (step == 4) raise(SIGUSR1);
+  };
+  Result first, second;
+  run(stopping, first);
+  EXPECT_FALSE(first.outcome.finished);
+  EXPECT_TRUE(first.outcome.saved);
+  EXPECT_EQ(first.recorder.stopped_at, first.outcome.progress.step);
+  EXPECT_GE(first.outcome.progress.step, 4);
+  EXPECT_LE(first.outcome.progress.step, 5);
+  stopping.after_step = nullptr;
+  run(stopping, second);
+  std::vector<double> joined = losses(first);
+  for (const double loss : losses(second)) joined.push_back(loss);
+  EXPECT_EQ(joined, losses(whole));
+  EXPECT_TRUE(second.state == whole.state);
+}
+
+TEST_F(LoopTest, AStopFileStopsAndASecondSignalSkipsTheSaving) {
+  Job job;
+  job.run = "file";
+  job.listen = true;
+  job.steps = 1'000'000;
+  job.checkpoint_interval = 0;
+  job.after_step = [this](std::int64_t step) {
+    if (step == 2) std::ofstream(folder_ / "file" / "STOP");
+  };
+  fs::create_directories(folder_ / "file");
+  Result result;
+  run(job, result);
+  EXPECT_FALSE(result.outcome.finished);
+  EXPECT_TRUE(result.outcome.saved);
+  ASSERT_EQ(checkpoint::list_checkpoints((folder_ / "file" / "checkpoints").string()).size(), 1U);
+
+  job.run = "hasty";
+  job.after_step = [](std::int64_t step) {
+    if (step == 2) {
+      raise(SIGUSR1);
+      raise(SIGTERM);
+    }
+  };
+  Result hasty;
+  run(job, hasty);
+  EXPECT_FALSE(hasty.outcome.finished);
+  EXPECT_FALSE(hasty.outcome.saved);
+  EXPECT_TRUE(checkpoint::list_checkpoints((folder_ / "hasty" / "checkpoints").string()).empty());
+}
+
+TEST_F(LoopTest, AFailingSaveWarnsAndTheRunGoesOn) {
+  Job job;
+  int failures = 0;
+  job.hook = [&](const char* point) {
+    if (std::string(point) == "before_manifest" && failures++ == 0) throw EnvironmentError("the disk is full");
+  };
+  Result result;
+  run(job, result);
+  EXPECT_TRUE(result.outcome.finished);
+  ASSERT_EQ(result.recorder.commits.size(), 3U);
+  EXPECT_FALSE(result.recorder.commits[0].ok);
+  EXPECT_THAT(result.recorder.commits[0].reason, ::testing::HasSubstr("the disk is full"));
+  EXPECT_TRUE(result.recorder.commits[1].ok);
+}
+
+TEST_F(LoopTest, SavesThatKeepFailingEndTheRunOnAllRanks) {
+  Job job;
+  job.checkpoint_interval = 1;
+  job.hook = [](const char* point) {
+    if (std::string(point) == "before_manifest") throw EnvironmentError("the disk is full");
+  };
+  Result result;
+  try {
+    run(job, result);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kEnvironment);
+    EXPECT_TRUE(error.is_agreed());
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("3 times in a row"));
+  }
+  EXPECT_EQ(result.recorder.steps.size(), 3U);
+}
+
+TEST_F(LoopTest, DivergenceIsNamed) {
+  Job job;
+  job.peak = 1e30;
+  job.steps = 50;
+  Result result;
+  try {
+    run(job, result);
+    FAIL() << "nothing was thrown";
+  } catch (const DivergedError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDiverged);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("learning rate"));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
