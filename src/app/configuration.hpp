@@ -97,7 +97,7 @@ struct Configuration {
   std::int64_t checkpoint_interval = 100;           // steps; 0: at the end only
   std::int64_t checkpoint_keep = 3;
   std::int64_t evaluate_interval = 0;  // steps; 0: at the end only, where valid_data is given
-  std::int64_t print_interval = 1;     // steps
+  std::int64_t print_interval = 0;     // steps; 0: about a line a second
   ResumeMode resume = ResumeMode::kAuto;
   std::string resume_path;
   std::string plan_file;

@@ -11,6 +11,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::int64_t kRewriteEveryNs = 100'000'000;
+constexpr std::int64_t kLineEveryNs = 1'000'000'000;
 
 std::string fixed(double value, int decimals) {
   char buffer[64];
@@ -51,8 +52,12 @@ void Progress::on_step(const train::StepMetrics& m) {
     line_open_ = true;
     return;
   }
-  const bool shown = m.step == options_.first_step + 1 || m.step == options_.steps || m.step % options_.print_interval == 0;
-  if (shown) log_.note(line);
+  // Without a wish of the user's a log gets at most a line a second.
+  const std::int64_t now = now_ns();
+  const bool due = options_.print_interval > 0 ? m.step % options_.print_interval == 0 : now - last_shown_ns_ >= kLineEveryNs;
+  if (!due && m.step != options_.first_step + 1 && m.step != options_.steps) return;
+  last_shown_ns_ = now;
+  log_.note(line);
 }
 
 void Progress::on_evaluation(const train::EvaluationMetrics& m) {

@@ -20,7 +20,7 @@ class Progress final : public train::Observer {
     std::int64_t first_step = 0;      // resumed from
     std::int64_t steps = 0;           // the run's last
     std::int64_t attempt = 1;
-    std::int64_t print_interval = 1;  // steps between plain lines; a terminal's line is rewritten at most ten times a second
+    std::int64_t print_interval = 0;  // steps between plain lines; 0: at most one a second. A terminal's line is rewritten at most ten times a second
     bool terminal = false;
     std::string memory;               // "device 1.2 GiB, host 3 MiB": planned, per rank
   };

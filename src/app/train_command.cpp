@@ -258,8 +258,9 @@ class Job {
     options.first_step = start_.step;
     options.steps = steps_;
     options.attempt = status_.attempt;
-    options.print_interval = std::max<std::int64_t>(1, configuration_.print_interval);
-    options.terminal = root && isatty(STDOUT_FILENO) == 1;
+    options.print_interval = configuration_.print_interval;
+    // mpirun gives its ranks a terminal for output even where its own goes to a file, but not for errors.
+    options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
     options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
     status_.step = start_.step;
     Progress progress(options, log_, metrics ? &*metrics : nullptr, [&](std::int64_t step, const std::string& saved) {

@@ -14,12 +14,6 @@ namespace {
 using model::Phase;
 using model::SegmentKind;
 
-/// Which kinds of segments recompute, for a model in which all layers are alike.
-struct RecomputeKinds {
-  bool attention = false;
-  bool mlp = false;
-};
-
 /// Layers after which packing repeats: parameters fill whole chunks there, or nearly.
 std::int64_t chunk_period(const model::Model& model, std::int64_t chunk_elements) {
   std::int64_t layer_elements = 0;
@@ -158,30 +152,19 @@ double reduced_seconds(Workbench& bench, const spec::Plan& plan, double rcache_p
   };
   if (!reduces_layers) return over_micros(layers, plan.recompute);
 
-  const auto over_layers = [&](const RecomputeKinds& kinds) {
-    const auto at_depth = [&](std::int64_t depth) {
-      std::vector<std::uint8_t> recompute;
-      for (const auto& segment : bench.model(depth).segments) {
-        const bool on = (segment->kind() == SegmentKind::kAttention && kinds.attention) || (segment->kind() == SegmentKind::kMlp && kinds.mlp);
-        recompute.push_back(on ? 1 : 0);
-      }
-      return over_micros(depth, recompute);
-    };
-    const double less = at_depth(few_layers), more = at_depth(more_layers);
-    return less + static_cast<double>(layers - few_layers) / static_cast<double>(more_layers - few_layers) * (more - less);
+  // Segments recompute in the same places, relative to the depth.
+  const auto at_depth = [&](std::int64_t depth) {
+    std::vector<std::uint8_t> recompute;
+    for (const auto& segment : bench.model(depth).segments) {
+      const auto alike = std::find_if(whole.segments.begin(), whole.segments.end(), [&](const auto& other) {
+        return other->kind() == segment->kind() && other->layer() == (segment->layer() < 0 ? -1 : segment->layer() * layers / depth);
+      });
+      recompute.push_back(plan.recompute[static_cast<std::size_t>(alike - whole.segments.begin())]);
+    }
+    return over_micros(depth, recompute);
   };
-  double attention = 0, mlp = 0;  // parts of the layers that recompute
-  for (std::size_t s = 0; s < whole.segments.size(); ++s) {
-    if (plan.recompute[s] == 0) continue;
-    if (whole.segments[s]->kind() == SegmentKind::kAttention) attention += 1.0 / static_cast<double>(layers);
-    if (whole.segments[s]->kind() == SegmentKind::kMlp) mlp += 1.0 / static_cast<double>(layers);
-  }
-  if (attention >= 1 - 1e-9 && mlp >= 1 - 1e-9) return over_layers({true, true});
-  const double none = over_layers({});
-  double seconds = none;
-  if (attention > 0) seconds += attention * (over_layers({.attention = true}) - none);
-  if (mlp > 0) seconds += mlp * (over_layers({.mlp = true}) - none);
-  return seconds;
+  const double less = at_depth(few_layers), more = at_depth(more_layers);
+  return less + static_cast<double>(layers - few_layers) / static_cast<double>(more_layers - few_layers) * (more - less);
 }
 
 }  // namespace sluice::plan

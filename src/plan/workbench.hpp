@@ -55,7 +55,7 @@ class Workbench {
 /// The step of `plan` in seconds from graphs of few layers and micro-batches: linear in both beyond `kReducedLayers` (plus a period
 /// of whole chunks) and three micro-batches. `rcache_part` is that of rcache_at. A model or a step that is small enough
 /// is simulated whole.
-inline constexpr std::int64_t kReducedLayers = 12;
+inline constexpr std::int64_t kReducedLayers = 1000;
 inline constexpr std::int64_t kReducedMicroBatches = 3;
 double reduced_seconds(Workbench& bench, const spec::Plan& plan, double rcache_part);
 

@@ -178,7 +178,7 @@ void check_order(const StepGraph& graph) {
       const auto tier = static_cast<std::size_t>(buffer.tier);
       SLUICE_CHECK(buffer.offset >= 0 && buffer.offset + buffer.bytes <= graph.arena_bytes[tier], graph.task_name(id), " uses ",
                    graph.buffer_name(use.buffer), " at ", buffer.offset, " of an arena of ", graph.arena_bytes[tier]);
-      SLUICE_CHECK(buffer.persistent || buffer.offset >= graph.persistent_bytes[tier], graph.task_name(id), " uses ",
+      SLUICE_CHECK(buffer.persistent || buffer.bytes == 0 || buffer.offset >= graph.persistent_bytes[tier], graph.task_name(id), " uses ",
                    graph.buffer_name(use.buffer), " at ", buffer.offset, ", among the persistent buffers, which take ",
                    graph.persistent_bytes[tier], " bytes");
       SLUICE_CHECK(id >= buffer.first && id <= buffer.last, graph.task_name(id), " uses ", graph.buffer_name(use.buffer),

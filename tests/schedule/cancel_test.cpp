@@ -164,7 +164,7 @@ TEST(Cancel, ManyWishes) {
       for (int s = 1; s <= kSteps; ++s) {
         for (int attempt = 0;; ++attempt) {
           ASSERT_LT(attempt, 60);
-          const RunResult result = rank.step(s, [&] { return bounded_at(key, draws++, 14) == 0; });
+          const RunResult result = rank.step(s, [&] { return bounded_at(key, draws++, 60) == 0; });
           expect_agreed(world, result);
           if (!result.cancelled) {
             EXPECT_EQ(result.report.loss, reference.losses[static_cast<std::size_t>(s - 1)]) << "step " << s;

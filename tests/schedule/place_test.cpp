@@ -65,7 +65,7 @@ void expect_placed(const StepGraph& graph, bool prove_order) {
 
 TEST(Place, RandomGraphs) {
   double waste = 0;
-  constexpr int kGraphs = 60;
+  constexpr int kGraphs = 200;
   for (unsigned seed = 100; seed < 100 + kGraphs; ++seed) {
     SCOPED_TRACE(seed);
     StepGraph graph = random_graph(seed, 70);

@@ -99,7 +99,8 @@ TEST(Waits, GovernedTasksFollowTheirAgree) {
     for (std::size_t k = 0; k < agrees.size(); ++k) {
       if (!graph.tasks[agrees[k]].can_cancel) continue;
       for (const Task& task : graph.tasks) {
-        if (task.kind == TaskKind::kUpdate) EXPECT_EQ(task.governed_by >= static_cast<int>(k), !next_forward) << "agree " << k << ", chunk " << task.chunk;
+        if (task.kind != TaskKind::kUpdate) continue;
+        EXPECT_EQ(task.governed_by >= static_cast<int>(k), !next_forward) << "agree " << k << ", chunk " << task.chunk;
       }
     }
     EXPECT_TRUE(std::any_of(agrees.begin(), agrees.end(), [&](TaskId id) { return graph.tasks[id].can_cancel; }) || (next_forward && inputs.plan().accumulation == 1));
