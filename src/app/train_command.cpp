@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include "app/doctor.hpp"
 #include "app/planning.hpp"
@@ -334,7 +335,16 @@ class Job {
   void report_end(const train::LoopOutcome& outcome) {
     const device::ResidentBytes resident = device::read_resident_bytes();
     const auto arenas = engine_->arena_bytes();
-    const std::int64_t unplanned = std::max<std::int64_t>(0, resident.peak - resident_before_.now - arenas[0] - arenas[1]);
+    // Summed over this node's view of all ranks: planned, resident before the arenas and now, shared pages counted once.
+    std::int64_t planned = 0, before = 0, now = 0;
+    for (const std::string& rank : world_.all_gather(cat(arenas[0] + arenas[1], " ", resident_before_.proportional, " ", resident.proportional))) {
+      std::istringstream words(rank);
+      std::int64_t values[3]{};
+      words >> values[0] >> values[1] >> values[2];
+      planned += values[0];
+      before += values[1];
+      now += values[2];
+    }
     if (world_.rank() != 0 || outcome.step_seconds.empty()) return;
     std::vector<double> seconds = outcome.step_seconds;
     std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
@@ -342,8 +352,8 @@ class Job {
     const double predicted = planned_.predicted_seconds;
     const std::string ratio = predicted > 0 ? cat(", predicted ", format_seconds(predicted), " (", static_cast<int>(std::lround(100 * predicted / measured)), " % of it)") : std::string();
     log_.note(cat("step time: median ", format_seconds(measured), " measured over ", seconds.size(), " steps", ratio));
-    log_.note(cat("memory of rank 0: arenas ", format_bytes(arenas[0] + arenas[1]), " as planned; before them ", format_bytes(resident_before_.now), "; unplanned beyond both ",
-                  format_bytes(unplanned), "; resident peak ", format_bytes(resident.peak)));
+    log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned in arenas, ", format_bytes(before), " resident before them, ", format_bytes(now),
+                  " resident now: unplanned ", format_bytes(now - planned - before), " (", now - planned - before, " of ", now, " bytes)"));
     write_trace(planned_, *engine_, *trace_, directory_->trace_file());
   }
 

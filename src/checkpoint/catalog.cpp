@@ -86,29 +86,36 @@ std::string_view name_of(State state) {
   return "unknown";
 }
 
+Entry inspect_checkpoint(const std::string& path) {
+  Entry entry;
+  entry.path = path;
+  entry.step = step_of_name(last_name(path));
+  try {
+    const Manifest manifest = read_manifest(path);
+    entry.step = manifest.progress.step;
+    entry.bytes = manifest.bytes();
+    entry.ranks = static_cast<std::int64_t>(manifest.shards.size());
+    entry.created = manifest.created;
+    for (const ShardInfo& shard : manifest.shards) const ShardReader opened(path, manifest, shard);
+  } catch (const FormatError& error) {
+    entry.state = State::kDamaged;
+    entry.reason = error.what();
+  } catch (const IoError& error) {
+    entry.state = State::kUnreadable;
+    entry.reason = error.what();
+  }
+  return entry;
+}
+
 std::vector<Entry> list_checkpoints(const std::string& directory) {
   std::vector<Entry> entries;
   for (const std::string& name : names_in(directory)) {
-    Entry entry;
-    entry.path = directory + "/" + name;
-    entry.step = step_of_name(name);
-    if (entry.step >= 0) {
-      try {
-        const Manifest manifest = read_manifest(entry.path);
-        entry.bytes = manifest.bytes();
-        entry.ranks = static_cast<std::int64_t>(manifest.shards.size());
-        entry.created = manifest.created;
-        for (const ShardInfo& shard : manifest.shards) const ShardReader opened(entry.path, manifest, shard);
-      } catch (const FormatError& error) {
-        entry.state = State::kDamaged;
-        entry.reason = error.what();
-      } catch (const IoError& error) {
-        entry.state = State::kUnreadable;
-        entry.reason = error.what();
-      }
-      entries.push_back(std::move(entry));
+    if (step_of_name(name) >= 0) {
+      entries.push_back(inspect_checkpoint(directory + "/" + name));
       continue;
     }
+    Entry entry;
+    entry.path = directory + "/" + name;
     entry.step = step_of_leftover(name);
     if (entry.step < 0) continue;
     entry.state = State::kIncomplete;
@@ -118,6 +125,15 @@ std::vector<Entry> list_checkpoints(const std::string& directory) {
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
   return entries;
+}
+
+std::vector<std::int64_t> committed_steps(const std::string& directory) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : names_in(directory)) {
+    if (step_of_name(name) >= 0) steps.push_back(step_of_name(name));
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
 }
 
 Manifest read_manifest(const std::string& path) {
@@ -263,7 +279,7 @@ std::string describe(const Verification& verification) {
   out << verification.path << ": "
       << (!verification.whole() ? "DAMAGED"
           : verification.deep   ? "whole (every byte checked)"
-                                : "whole (manifest, sizes and structure checked; --deep checks every byte)");
+                                : "whole (manifest, sizes and structure checked)");
   if (verification.deep) {
     out << ", " << format_bytes(verification.bytes_read) << " in " << format_seconds(verification.seconds);
   }

@@ -34,6 +34,11 @@ struct Entry {
 /// the directory itself can't be listed.
 std::vector<Entry> list_checkpoints(const std::string& directory);
 
+/// The steps of the committed ones, whole or not, increasing. Throws as list_checkpoints().
+std::vector<std::int64_t> committed_steps(const std::string& directory);
+/// One directory: manifest, sizes and structure of all shards. Its state is a result, never an exception.
+Entry inspect_checkpoint(const std::string& path);
+
 /// The manifest in a checkpoint's directory. Throws FormatError (missing, damaged, of another step than the directory's name).
 Manifest read_manifest(const std::string& path);
 

@@ -95,14 +95,14 @@ void load_pieces(const std::string& path, const Manifest& manifest, const std::v
 // Rank 0's search, as a message for all ranks.
 json search(const std::string& directory, std::int64_t below) {
   json refused = json::array();
-  std::vector<Entry> entries = list_checkpoints(directory);
-  std::reverse(entries.begin(), entries.end());
-  for (const Entry& entry : entries) {
-    if (entry.state == State::kIncomplete || entry.step >= below) continue;
+  std::vector<std::int64_t> steps = committed_steps(directory);
+  for (; !steps.empty(); steps.pop_back()) {
+    if (steps.back() >= below) continue;
+    const Entry entry = inspect_checkpoint(directory + "/" + step_name(steps.back()));
+    if (entry.state == State::kWhole) return {{"path", entry.path}, {"refused", refused}};
     if (entry.state == State::kUnreadable)
       throw EnvironmentError(cat("the checkpoint of step ", entry.step, " can't be read: ", entry.reason));
-    if (entry.state == State::kWhole) return {{"path", entry.path}, {"refused", refused}};
-    refused.push_back({{"step", entry.step}, {"path", entry.path}, {"reason", entry.reason}});
+    refused.push_back({{"step", steps.back()}, {"path", entry.path}, {"reason", entry.reason}});
   }
   return {{"path", ""}, {"refused", refused}};
 }

@@ -33,97 +33,97 @@ std::int64_t persistent_bytes(const chunks::ChunkLayout& layout, int zero_stage,
 }  // namespace
 
 std::int64_t MemoryBound::bytes(const std::vector<std::uint8_t>& recompute) const {
-  std::int64_t sum = persistent_bytes + activation_bytes + always_saved_bytes + short_lived_bytes;
+  std::int64_t most = 0, kept = 0;
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
-    if (recompute[s] == 0) sum += saved_bytes[s];
+    // Its own saved tensors stand in its forward and backward, kept or not.
+    most = std::max(most, kept + saved_bytes[s] + std::max(forward_bytes[s], backward_bytes[s]));
+    if (recompute[s] == 0) kept += saved_bytes[s];
   }
-  return sum;
+  return persistent_bytes + rcache_bytes + most;
 }
 
 MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
-  const model::Model& whole = bench.model();
-  const chunks::ChunkLayout& layout = bench.layout(bench.layers(), plan.chunk_elements);
+  const model::Model& model = bench.model();
+  const chunks::ChunkLayout& layout = bench.layout(plan.chunk_elements);
   const model::Shape shape{plan.micro_batch, bench.request().training.batch.sequence_length};
   const schedule::PriceList list(bench.request().machine, bench.ranks(), plan.threads);
-  const int segments = static_cast<int>(whole.segments.size());
-  const std::int64_t activation = aligned(whole.activation_bytes(shape));
+  const std::size_t segments = model.segments.size();
+  const std::int64_t activation = aligned(model.activation_bytes(shape));
   MemoryBound bound;
   bound.persistent_bytes = persistent_bytes(layout, plan.zero_stage, bench.ranks());
-  bound.activation_bytes = activation * (segments - 1);
-  bound.saved_bytes.assign(whole.segments.size(), 0);
-  bound.recompute_seconds.assign(whole.segments.size(), 0);
-  std::map<model::SegmentKind, double> recompute_seconds;
-  for (std::size_t s = 0; s < whole.segments.size(); ++s) {
-    const model::Segment& segment = *whole.segments[s];
-    const std::int64_t saved = aligned(segment.saved_bytes(shape));
-    if (!segment.has_phase(Phase::kRecompute)) {
-      bound.always_saved_bytes += saved;
-      continue;
-    }
-    bound.saved_bytes[s] = saved;
-    const auto [it, is_new] = recompute_seconds.try_emplace(segment.kind(), 0);
-    if (is_new) it->second = list.alone_seconds(list.compute(segment, whole.spec.hidden, Phase::kRecompute, shape));
-    bound.recompute_seconds[s] = it->second;
-  }
+  if (plan.zero_stage == 3) bound.rcache_bytes = plan.rcache_elements * kFloat;
 
   // Gradients of a micro-batch stand whole from the first segment of backward that touches their run to the last.
-  std::vector<std::int64_t> gradient_change(whole.segments.size() + 1, 0);  // by place in backward
+  std::vector<std::int64_t> gradient_begins(segments, 0), gradient_ends(segments, 0);
   if (plan.zero_stage >= 2) {
-    std::vector<int> first(layout.runs().size(), -1), last(layout.runs().size(), -1);
-    for (int place = 0; place < segments; ++place) {
-      for (const int param : whole.segments[static_cast<std::size_t>(segments - 1 - place)]->params()) {
+    constexpr std::size_t kUnused = static_cast<std::size_t>(-1);
+    std::vector<std::size_t> first(layout.runs().size(), kUnused), last(layout.runs().size(), kUnused);
+    for (std::size_t s = segments; s-- > 0;) {
+      for (const int param : model.segments[s]->params()) {
         const auto run = static_cast<std::size_t>(layout.place(param).run);
-        if (first[run] < 0) first[run] = place;
-        last[run] = place;
+        if (first[run] == kUnused) first[run] = s;
+        last[run] = s;
       }
     }
     for (std::size_t r = 0; r < layout.runs().size(); ++r) {
-      if (first[r] < 0) continue;
-      const std::int64_t bytes = aligned(layout.runs()[r].elements * kFloat);
-      gradient_change[static_cast<std::size_t>(first[r])] += bytes;
-      gradient_change[static_cast<std::size_t>(last[r]) + 1] -= bytes;
+      if (first[r] == kUnused) continue;
+      gradient_begins[first[r]] += aligned(layout.runs()[r].elements * kFloat);
+      gradient_ends[last[r]] += aligned(layout.runs()[r].elements * kFloat);
     }
   }
+
+  bound.forward_bytes.resize(segments);
+  bound.backward_bytes.resize(segments);
+  bound.saved_bytes.resize(segments);
+  bound.recompute_seconds.assign(segments, 0);
+  std::map<model::SegmentKind, double> seconds_of_kind;
   std::int64_t gradients = 0;
-  for (int s = 0; s < segments; ++s) {  // forward
-    const model::Segment& segment = *whole.segments[static_cast<std::size_t>(s)];
-    if (s < segments - 1) bound.short_lived_bytes = std::max(bound.short_lived_bytes, aligned(segment.workspace_bytes(Phase::kForward, shape, plan.threads)));
+  for (std::size_t s = segments; s-- > 0;) {
+    const model::Segment& segment = *model.segments[s];
+    const bool is_head = s + 1 == segments;
+    const auto inputs = static_cast<std::int64_t>(s) * activation;  // of this segment and those before
+    const auto scratch = [&](Phase phase) { return aligned(segment.workspace_bytes(phase, shape, plan.threads)); };
+    gradients += gradient_begins[s];
+    bound.forward_bytes[s] = is_head ? 0 : inputs + activation + scratch(Phase::kForward);
+    bound.backward_bytes[s] = inputs + activation + gradients + scratch(is_head ? Phase::kForwardBackward : Phase::kBackward);
+    gradients -= gradient_ends[s];
+    bound.saved_bytes[s] = aligned(segment.saved_bytes(shape));
+    if (!segment.has_phase(Phase::kRecompute)) continue;
+    const auto [it, is_new] = seconds_of_kind.try_emplace(segment.kind(), 0);
+    if (is_new) it->second = list.alone_seconds(list.compute(segment, model.spec.hidden, Phase::kRecompute, shape));
+    bound.recompute_seconds[s] = it->second;
   }
-  for (int place = 0; place < segments; ++place) {  // backward
-    gradients += gradient_change[static_cast<std::size_t>(place)];
-    const model::Segment& segment = *whole.segments[static_cast<std::size_t>(segments - 1 - place)];
-    const Phase phase = place == 0 ? Phase::kForwardBackward : Phase::kBackward;
-    const std::int64_t bytes = gradients + activation + aligned(segment.workspace_bytes(phase, shape, plan.threads));
-    bound.short_lived_bytes = std::max(bound.short_lived_bytes, bytes);
-  }
-  if (plan.zero_stage == 3) bound.short_lived_bytes += plan.rcache_elements * kFloat;
   return bound;
 }
 
 std::vector<std::uint8_t> least_recompute(const MemoryBound& memory, std::int64_t bytes) {
-  std::vector<std::uint8_t> recompute(memory.saved_bytes.size(), 0);
-  std::int64_t over = memory.bytes(recompute) - bytes;
-  if (over <= 0) return recompute;
   std::vector<std::size_t> order;
   for (std::size_t s = 0; s < memory.saved_bytes.size(); ++s) {
-    if (memory.saved_bytes[s] > 0) order.push_back(s);
+    if (memory.saved_bytes[s] > 0 && memory.recompute_seconds[s] > 0) order.push_back(s);
   }
-  const auto worth = [&](std::size_t s) { return static_cast<double>(memory.saved_bytes[s]) / std::max(memory.recompute_seconds[s], 1e-12); };
+  const auto worth = [&](std::size_t s) { return static_cast<double>(memory.saved_bytes[s]) / memory.recompute_seconds[s]; };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return worth(a) != worth(b) ? worth(a) > worth(b) : a > b; });
-  // What is recomputed stands beside everything else once, while its segment's backward runs.
-  std::int64_t beside = 0;
-  for (const std::size_t s : order) {
-    if (over + beside <= 0) break;
-    recompute[s] = 1;
-    over -= memory.saved_bytes[s];
-    beside = std::max(beside, memory.saved_bytes[s]);
+  const auto first_of_order = [&](std::size_t count) {
+    std::vector<std::uint8_t> recompute(memory.saved_bytes.size(), 0);
+    for (std::size_t i = 0; i < count; ++i) recompute[order[i]] = 1;
+    return recompute;
+  };
+  // More recomputation never needs more bytes, so the least count is found by halving.
+  std::size_t few = 0, many = order.size();
+  while (few < many) {
+    const std::size_t middle = (few + many) / 2;
+    if (memory.bytes(first_of_order(middle)) <= bytes) {
+      many = middle;
+    } else {
+      few = middle + 1;
+    }
   }
-  return recompute;
+  return first_of_order(few);
 }
 
 double seconds_bound(Workbench& bench, const spec::Plan& plan) {
   const model::Model& whole = bench.model();
-  const chunks::ChunkLayout& layout = bench.layout(bench.layers(), plan.chunk_elements);
+  const chunks::ChunkLayout& layout = bench.layout(plan.chunk_elements);
   const model::Shape shape{plan.micro_batch, bench.request().training.batch.sequence_length};
   const schedule::PriceList list(bench.request().machine, bench.ranks(), plan.threads);
   const double micros = static_cast<double>(plan.accumulation);

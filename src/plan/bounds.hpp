@@ -8,14 +8,15 @@
 
 namespace sluice::plan {
 
-/// Device bytes of one rank by a walk over the segments. What placement needs is this or a little more.
+/// Device bytes of one rank by a walk over the segments: what is alive at each of them. Placement needs this or a little more.
 struct MemoryBound {
   std::int64_t persistent_bytes = 0;
-  std::int64_t activation_bytes = 0;             // between segments, all of a micro-batch's
-  std::vector<std::int64_t> saved_bytes;         // per segment; 0 where nothing is saved or it can't be recomputed
-  std::vector<double> recompute_seconds;         // per segment
-  std::int64_t always_saved_bytes = 0;           // of segments that can't recompute
-  std::int64_t short_lived_bytes = 0;            // the most of workspace, gradients and rCache at once
+  std::int64_t rcache_bytes = 0;
+  // Per segment; what is saved between segments is counted by bytes():
+  std::vector<std::int64_t> forward_bytes;   // alive while its forward runs
+  std::vector<std::int64_t> backward_bytes;  // while its backward runs
+  std::vector<std::int64_t> saved_bytes;     // what its forward saves
+  std::vector<double> recompute_seconds;     // 0 where it can't be recomputed
   /// Of a plan that recomputes as `recompute` says.
   std::int64_t bytes(const std::vector<std::uint8_t>& recompute) const;
 };

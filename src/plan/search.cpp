@@ -28,9 +28,7 @@ constexpr std::int64_t kLeastChunk = 64 * 1024;  // elements: 256 KiB
 constexpr int kRefits = 4;                       // recompute more, as often, when placement needs more than the bound
 
 struct Candidate {
-  int order = 0;  // in the walk
   spec::Plan plan;
-  double rcache_part = 0;
   MemoryBound memory;
   bool fits = true;               // as far as known
   std::int64_t missing_bytes = 0;
@@ -220,33 +218,28 @@ class Search {
     SLUICE_CHECK(!candidates_.empty(), "no candidates");
   }
 
-  void add_with_rcaches(const spec::Plan& plan) {
-    if (plan.zero_stage < 3) return add(plan, 0);
-    const auto [least, whole] = bench_.rcache_range(bench_.layers(), plan.chunk_elements, plan.prefetch_segments);
-    const double span = static_cast<double>(whole - least);
+  void add_with_rcaches(spec::Plan plan) {
+    if (plan.zero_stage < 3) return add(plan);
+    const auto [least, whole] = bench_.rcache_range(plan.chunk_elements, plan.prefetch_segments);
     if (request_.pins.rcache_elements) {
-      const std::int64_t wanted = std::clamp(*request_.pins.rcache_elements, least, whole);
-      return add(plan, span > 0 ? static_cast<double>(wanted - least) / span : 1);
+      plan.rcache_elements = std::clamp(round_up(*request_.pins.rcache_elements, chunks::kBlock), least, whole);
+      return add(plan);
     }
-    if (span <= 0) return add(plan, 1);
-    std::set<double> parts{0, 0.25, 0.5, 1};
-    // And what the budget leaves when nothing is recomputed.
-    spec::Plan smallest = plan;
-    smallest.rcache_elements = least;
-    const MemoryBound memory = bounded_memory(smallest);
-    const std::int64_t room = device_budget() - memory.bytes(plan.recompute);
-    const double fill = static_cast<double>(room) * 0.98 / static_cast<double>(sizeof(float)) / span;
-    if (fill > 0.02 && fill < 1) parts.insert(fill);
-    for (const double part : parts) add(plan, part);
+    // What the budget leaves when nothing is recomputed is worth a try, too.
+    plan.rcache_elements = least;
+    const std::int64_t room = (device_budget() - bounded_memory(plan).bytes(plan.recompute)) / static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t span = whole - least, fill = room - room / 50;
+    std::set<std::int64_t> sizes{least, least + span / 4, least + span / 2, whole};
+    if (fill > span / 50 && fill < span) sizes.insert(least + fill);
+    for (const std::int64_t elements : sizes) {
+      plan.rcache_elements = elements == whole ? whole : elements / chunks::kBlock * chunks::kBlock;
+      if (plan.rcache_elements >= least) add(plan);
+    }
   }
 
-  void add(spec::Plan plan, double rcache_part) {
-    Candidate c;
-    c.order = static_cast<int>(candidates_.size());
-    if (plan.zero_stage == 3) plan.rcache_elements = bench_.rcache_at(bench_.layers(), plan.chunk_elements, plan.prefetch_segments, rcache_part);
-    c.plan = std::move(plan);
-    c.rcache_part = rcache_part;
-    candidates_.push_back(std::move(c));
+  void add(const spec::Plan& plan) {
+    candidates_.emplace_back();
+    candidates_.back().plan = plan;
   }
 
   // ---- closed forms
@@ -263,13 +256,14 @@ class Search {
       found = memories_.emplace(key, memory_bound(bench_, without)).first;
     }
     MemoryBound memory = found->second;
-    if (plan.zero_stage == 3) memory.short_lived_bytes += plan.rcache_elements * static_cast<std::int64_t>(sizeof(float));
+    if (plan.zero_stage == 3) memory.rcache_bytes = plan.rcache_elements * static_cast<std::int64_t>(sizeof(float));
     return memory;
   }
 
   /// Sets the plan's recomputation so that the bound leaves `spare` bytes of the budget; false when none does.
   bool fit(Candidate& c, std::int64_t spare) {
-    const std::int64_t budget = device_budget() - spare;
+    // The rCache is rarely full when the rest is at its most: placement decides.
+    const std::int64_t budget = device_budget() - spare + c.memory.rcache_bytes / 20;
     if (request_.pins.recompute) {
       c.plan.recompute = *request_.pins.recompute ? least_recompute(c.memory, 0) : std::vector<std::uint8_t>(c.plan.recompute.size(), 0);
     } else {
@@ -306,7 +300,7 @@ class Search {
     for (Candidate* c : by_bound_) {
       if (!c->fits || c->reduced_seconds) continue;
       if (c->bound_seconds > best * kWorthRanking) break;
-      c->reduced_seconds = reduced_seconds(bench_, c->plan, c->rcache_part);
+      c->reduced_seconds = reduced_seconds(bench_, c->plan);
       best = std::min(best, *c->reduced_seconds);
     }
   }
@@ -337,7 +331,7 @@ class Search {
 
   Placed place(const Candidate& c) {
     Placed placed;
-    placed.inputs = bench_.inputs(bench_.layers(), c.plan);
+    placed.inputs = bench_.inputs(c.plan);
     placed.step = schedule::build(GraphKind::kStep, placed.inputs);
     placed.arena_bytes = placed.step.arena_bytes;
     const schedule::StepGraph evaluate = schedule::build(GraphKind::kEvaluate, placed.inputs);
@@ -375,7 +369,7 @@ class Search {
     c.missing_bytes = 0;
     if (was_adjusted) {  // it recomputes more than what was ranked: rank it anew, and come back if it is still near the best
       const double before = *c.reduced_seconds;
-      c.reduced_seconds = reduced_seconds(bench_, c.plan, c.rcache_part);
+      c.reduced_seconds = reduced_seconds(bench_, c.plan);
       if (*c.reduced_seconds > before * kTie) return;
     }
     const schedule::Simulation simulation = bench_.simulate(placed.step, placed.inputs);

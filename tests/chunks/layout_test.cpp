@@ -12,7 +12,9 @@
 namespace sluice::chunks {
 namespace {
 
-model::ParamSpec param(std::int64_t elements, const std::string& name = "p") { return {.name = name, .shape = {elements}}; }
+model::ParamSpec param(std::int64_t elements, const std::string& name = "p") {
+  return {.name = name, .shape = {elements}};
+}
 
 /// Parameters of these sizes, in groups by number.
 struct Case {
@@ -200,10 +202,12 @@ TEST(Shards, AreFloorsOfBlocks) {
 
 TEST(Shards, ByStage) {
   // Rajbhandari et al. 2020, "ZeRO": stage 1 shards the optimizer states, 2 the gradients as well, 3 the parameters as well.
-  const std::vector<std::vector<bool>> sharded{{false, false, false, false}, {false, false, true, true}, {false, true, true, true}, {true, true, true, true}};
+  const std::vector<std::vector<bool>> sharded{
+      {false, false, false, false}, {false, false, true, true}, {false, true, true, true}, {true, true, true, true}};
   for (int stage = 0; stage <= 3; ++stage) {
     for (int plane = 0; plane < kPlaneCount; ++plane) {
-      EXPECT_EQ(is_sharded(static_cast<Plane>(plane), stage), sharded[static_cast<std::size_t>(stage)][static_cast<std::size_t>(plane)]) << stage << " " << plane;
+      EXPECT_EQ(is_sharded(static_cast<Plane>(plane), stage), sharded[static_cast<std::size_t>(stage)][static_cast<std::size_t>(plane)])
+          << stage << " " << plane;
     }
   }
   EXPECT_EQ(name_of(Plane::kMoment2), "exp_avg_sq");

@@ -52,7 +52,8 @@ int fewest_gathers(const Uses& uses, int runs, int capacity) {
 
 /// What every plan must keep: each use lies in a stay of its run, stays of a run don't overlap, what is resident at an item
 /// (from its gather to its last use) fits, and a gather is issued as far ahead as asked and no further.
-void expect_valid(const std::vector<Residency>& stays, const Uses& uses, const std::vector<std::int64_t>& sizes, std::int64_t capacity, int prefetch) {
+void expect_valid(const std::vector<Residency>& stays, const Uses& uses, const std::vector<std::int64_t>& sizes, std::int64_t capacity,
+                  int prefetch) {
   const int items = static_cast<int>(uses.size());
   for (int i = 0; i < items; ++i) {
     std::int64_t resident = 0;
@@ -66,12 +67,16 @@ void expect_valid(const std::vector<Residency>& stays, const Uses& uses, const s
     EXPECT_LE(resident, capacity) << "item " << i;
     for (std::size_t r = 0; r < sizes.size(); ++r) EXPECT_LE(copies[r], 1) << "run " << r << " twice at item " << i;
     for (const int run : uses[static_cast<std::size_t>(i)]) {
-      EXPECT_EQ(std::count_if(stays.begin(), stays.end(), [&](const Residency& s) { return s.run == run && s.begin <= i && i <= s.end; }), 1) << "run " << run << ", item " << i;
+      EXPECT_EQ(std::count_if(stays.begin(), stays.end(), [&](const Residency& s) { return s.run == run && s.begin <= i && i <= s.end; }),
+                1)
+          << "run " << run << ", item " << i;
     }
     // Whatever items i .. i + prefetch need is resident together.
     for (int ahead = i; ahead <= std::min(items - 1, i + prefetch); ++ahead) {
       for (const int run : uses[static_cast<std::size_t>(ahead)]) {
-        EXPECT_TRUE(std::any_of(stays.begin(), stays.end(), [&](const Residency& s) { return s.run == run && s.gather_at <= i && ahead <= s.end; })) << run << " at " << i;
+        EXPECT_TRUE(
+            std::any_of(stays.begin(), stays.end(), [&](const Residency& s) { return s.run == run && s.gather_at <= i && ahead <= s.end; }))
+            << run << " at " << i;
       }
     }
   }
@@ -80,7 +85,9 @@ void expect_valid(const std::vector<Residency>& stays, const Uses& uses, const s
     EXPECT_LE(stay.gather_at, stay.begin);
     EXPECT_EQ(stay.gather_at, std::max(0, stay.begin - prefetch)) << "stay " << s;
     EXPECT_LE(stay.begin, stay.end);
-    const auto uses_at = [&](int item) { return std::count(uses[static_cast<std::size_t>(item)].begin(), uses[static_cast<std::size_t>(item)].end(), stay.run) > 0; };
+    const auto uses_at = [&](int item) {
+      return std::count(uses[static_cast<std::size_t>(item)].begin(), uses[static_cast<std::size_t>(item)].end(), stay.run) > 0;
+    };
     EXPECT_TRUE(uses_at(stay.begin) && uses_at(stay.end));
     if (s > 0) {
       EXPECT_LE(std::pair(stays[s - 1].gather_at, stays[s - 1].begin), std::pair(stay.gather_at, stay.begin)) << "order of issue";

@@ -24,9 +24,13 @@ namespace sluice::device::contract {
 
 /// A body from a lambda; lives until the stream is synchronized.
 using Work = std::function<void()>;
-inline void run_work(void* context, Stream& /*stream*/) { (*static_cast<Work*>(context))(); }
+inline void run_work(void* context, Stream& /*stream*/) {
+  (*static_cast<Work*>(context))();
+}
 
-inline void nap(std::uint64_t microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
+inline void nap(std::uint64_t microseconds) {
+  std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+}
 
 template <typename Backend>
 class DeviceContract : public ::testing::Test {
@@ -35,7 +39,9 @@ class DeviceContract : public ::testing::Test {
 };
 TYPED_TEST_SUITE_P(DeviceContract);
 
-TYPED_TEST_P(DeviceContract, HasAName) { EXPECT_FALSE(this->device_->name().empty()); }
+TYPED_TEST_P(DeviceContract, HasAName) {
+  EXPECT_FALSE(this->device_->name().empty());
+}
 
 TYPED_TEST_P(DeviceContract, AnEventCountsEpochs) {
   const auto stream = this->device_->make_stream("s");
@@ -264,7 +270,8 @@ TYPED_TEST_P(DeviceContract, RandomWaitsHold) {
   }
 }
 
-REGISTER_TYPED_TEST_SUITE_P(DeviceContract, HasAName, AnEventCountsEpochs, RecordedIsNotYetComplete, TheHostCompletesAnEvent, AStreamKeepsItsOrder, TheBodyGetsItsStream,
-                            SynchronizeWaitsForEverything, AFailureOfABodyComesOutOnce, StreamsWaitForEachOther, RandomWaitsHold);
+REGISTER_TYPED_TEST_SUITE_P(DeviceContract, HasAName, AnEventCountsEpochs, RecordedIsNotYetComplete, TheHostCompletesAnEvent,
+                            AStreamKeepsItsOrder, TheBodyGetsItsStream, SynchronizeWaitsForEverything, AFailureOfABodyComesOutOnce,
+                            StreamsWaitForEachOther, RandomWaitsHold);
 
 }  // namespace sluice::device::contract

@@ -7,7 +7,9 @@ namespace {
 
 template <int kSeed, int kWorkers>
 struct Random {
-  static std::unique_ptr<device::Device> make() { return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = kSeed, .workers = kWorkers}); }
+  static std::unique_ptr<device::Device> make() {
+    return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = kSeed, .workers = kWorkers});
+  }
 };
 
 }  // namespace

@@ -48,7 +48,15 @@ TEST(Arena, GivesRangesWithinIt) {
 TEST(Arena, RefusesRangesBeyondIt) {
   const Arena arena(spec::Tier::kDevice, make_plain_backing(4096, "test"));
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  for (const auto& [offset, bytes] : {std::pair<std::int64_t, std::int64_t>{0, 4097}, {1, 4096}, {4097, 0}, {-1, 1}, {0, -1}, {4095, 2}, {kMost, 1}, {1, kMost}, {kMost, kMost}}) {
+  for (const auto& [offset, bytes] : {std::pair<std::int64_t, std::int64_t>{0, 4097},
+                                      {1, 4096},
+                                      {4097, 0},
+                                      {-1, 1},
+                                      {0, -1},
+                                      {4095, 2},
+                                      {kMost, 1},
+                                      {1, kMost},
+                                      {kMost, kMost}}) {
     EXPECT_THROW(arena.at(offset, bytes), LogicError) << offset << " + " << bytes;
   }
   expect_error<LogicError>([&] { arena.at(4000, 200); }, {"4000", "4200", "4096"});

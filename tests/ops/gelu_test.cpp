@@ -99,7 +99,6 @@ TEST(Gelu, RefusesNull) {
   float y = 0;
   EXPECT_THROW(gelu_forward(make_cpu_context(1), nullptr, 1, &y), LogicError);
   EXPECT_THROW(gelu_backward(make_cpu_context(1), &y, nullptr, 1, &y), LogicError);
-  EXPECT_THROW(make_cpu_context(0), LogicError);
 }
 
 TEST(Context, NamesTheLibraries) {

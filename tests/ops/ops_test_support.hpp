@@ -19,7 +19,7 @@ inline Context reference_context() {
 }
 /// The instruction sets of this processor that have fast bodies.
 std::vector<device::Isa> fast_isas();
-/// Fast bodies: each instruction set with 1, 2 and 3 threads.
+/// Fast bodies: each instruction set with 1 and 3 threads, the widest also with 2.
 std::vector<Context> fast_contexts();
 std::string text_of(const Context& ctx);
 

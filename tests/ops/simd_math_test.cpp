@@ -51,6 +51,31 @@ TEST(SimdMath, ExpAtTheEnds) {
   }
 }
 
+TEST(SimdMath, PowersOfTwoAreWithinTwoUlp) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const device::Isa isa : fast_isas()) {
+    const auto exp2_range = isa == device::Isa::kAvx512 ? avx512::exp2_range : avx2::exp2_range;
+    Values x;
+    for (double v = -125.9; v < 126; v += 0.00171) x.push_back(static_cast<float>(v));
+    Values y(x.size());
+    exp2_range(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double expected = std::exp2(static_cast<double>(x[i]));
+      const float nearest = static_cast<float>(expected);
+      worst = std::max(worst, std::abs(y[i] - expected) / (std::nextafter(nearest, kInfinity) - static_cast<double>(nearest)));
+    }
+    EXPECT_LT(worst, 2.0) << device::name_of(isa);
+    x = {-kInfinity, -1000.0f, 0.0f, 3.0f, std::numeric_limits<float>::quiet_NaN()};
+    exp2_range(x.data(), y.data(), 5);
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_EQ(y[1], 0.0f);
+    EXPECT_EQ(y[2], 1.0f);
+    EXPECT_EQ(y[3], 8.0f);
+    EXPECT_TRUE(std::isnan(y[4]));
+  }
+}
+
 TEST(SimdMath, ExpDoesNotDependOnTheLane) {
   for (const device::Isa isa : fast_isas()) {
     for (std::size_t length = 1; length < 40; ++length) {

@@ -42,7 +42,7 @@ spec::Plan plan_of(Workbench& bench, const Case& c) {
   plan.prefetch_segments = c.prefetch;
   plan.threads = 4;
   plan.mesh = bench.request().mesh;
-  if (c.stage == 3) plan.rcache_elements = bench.rcache_at(bench.layers(), c.chunk, c.prefetch, c.rcache_part);
+  if (c.stage == 3) plan.rcache_elements = test::rcache_at(bench, c.chunk, c.prefetch, c.rcache_part);
   for (std::size_t s = 0; s < bench.model().segments.size(); ++s) plan.recompute.push_back(c.recompute == 1 || (c.recompute == 2 && s > 15) ? 1 : 0);
   return plan;
 }
@@ -55,11 +55,11 @@ TEST(MemoryBound, IsWhatPlacementNeedsOrALittleLess) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(name(c));
     const spec::Plan plan = plan_of(bench, c);
-    const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, bench.inputs(bench.layers(), plan));
+    const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, bench.inputs(plan));
     const std::int64_t bound = memory_bound(bench, plan).bytes(plan.recompute);
     EXPECT_EQ(memory_bound(bench, plan).persistent_bytes, graph.persistent_bytes[0]);
     const double ratio = static_cast<double>(bound) / static_cast<double>(graph.arena_bytes[0]);
-    EXPECT_LE(ratio, 1.02);  // the rCache may not be used to its last byte
+    EXPECT_LE(ratio, c.stage == 3 ? 1.05 : 1.0);  // the rCache isn't used to its last byte at the same time as the rest
     EXPECT_GE(ratio, 0.80);
   }
 }
@@ -72,7 +72,7 @@ TEST(SecondsBound, IsBelowEverySimulatedStep) {
     for (const Case& c : cases()) {
       SCOPED_TRACE(cat(ranks, " ranks, ", name(c)));
       const spec::Plan plan = plan_of(bench, c);
-      const schedule::BuildInputs inputs = bench.inputs(bench.layers(), plan);
+      const schedule::BuildInputs inputs = bench.inputs(plan);
       const double seconds = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
       const double bound = seconds_bound(bench, plan);
       EXPECT_LE(bound, seconds * (1 + 1e-9));
@@ -84,17 +84,24 @@ TEST(SecondsBound, IsBelowEverySimulatedStep) {
 TEST(LeastRecompute, TakesTheCheapestUntilItFits) {
   MemoryBound memory;
   memory.persistent_bytes = 100;
+  memory.forward_bytes = {1, 2, 3, 4, 5, 0};
+  memory.backward_bytes = {2, 3, 4, 5, 6, 7};
   memory.saved_bytes = {0, 10, 40, 10, 40, 0};
   memory.recompute_seconds = {0, 1, 1, 1, 1, 0};
   using Flags = std::vector<std::uint8_t>;
-  EXPECT_EQ(memory.bytes(Flags(6, 0)), 200);
-  EXPECT_EQ(memory.bytes(Flags{0, 1, 1, 1, 1, 0}), 100);
-  EXPECT_EQ(least_recompute(memory, 200), Flags(6, 0));
-  // The dearest bytes first, of a kind the last layer first; what one segment recomputes stands beside the rest.
-  EXPECT_EQ(least_recompute(memory, 199), (Flags{0, 0, 1, 0, 1, 0}));
-  EXPECT_EQ(least_recompute(memory, 160), (Flags{0, 0, 1, 0, 1, 0}));
-  EXPECT_EQ(least_recompute(memory, 150), (Flags{0, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(memory.bytes(Flags(6, 0)), 100 + 100 + 7);                 // at the head
+  EXPECT_EQ(memory.bytes(Flags{0, 1, 1, 1, 1, 0}), 100 + 40 + 6);      // in the backward of the fifth
+  EXPECT_EQ(memory.bytes(Flags{0, 0, 0, 0, 1, 0}), 100 + 60 + 40 + 6);  // it is the peak wherever the last segment recomputes
+  EXPECT_EQ(least_recompute(memory, 207), Flags(6, 0));
+  // Most bytes a second first, of those alike the last layer first.
+  EXPECT_EQ(least_recompute(memory, 206), (Flags{0, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 205), (Flags{0, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 156), (Flags{0, 0, 1, 1, 1, 0}));
   EXPECT_EQ(least_recompute(memory, 0), (Flags{0, 1, 1, 1, 1, 0}));
+  memory.recompute_seconds = {0, 1, 10, 1, 10, 0};  // now the small ones give more a second
+  EXPECT_EQ(least_recompute(memory, 206), (Flags{0, 0, 0, 1, 0, 0}));
+  memory.recompute_seconds = {0, 0, 1, 1, 1, 0};  // one that can't
+  EXPECT_EQ(least_recompute(memory, 0), (Flags{0, 0, 1, 1, 1, 0}));
 }
 
 }  // namespace

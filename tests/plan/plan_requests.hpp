@@ -5,6 +5,7 @@
 
 #include "base/units.hpp"
 #include "plan/search.hpp"
+#include "plan/workbench.hpp"
 #include "spec/preset.hpp"
 
 namespace sluice::test {
@@ -37,6 +38,12 @@ inline plan::PlanRequest plan_request(const std::string& preset, std::int64_t ra
   request.budget.device_bytes = device_bytes;
   request.threads = 4;
   return request;
+}
+
+/// `part` (0 to 1) of the way from the least rCache to the whole model.
+inline std::int64_t rcache_at(plan::Workbench& bench, std::int64_t chunk_elements, int prefetch, double part) {
+  const auto [least, whole] = bench.rcache_range(chunk_elements, prefetch);
+  return part >= 1 ? whole : least + static_cast<std::int64_t>(part * static_cast<double>(whole - least)) / 256 * 256;
 }
 
 }  // namespace sluice::test

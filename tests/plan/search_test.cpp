@@ -25,7 +25,7 @@ bool recomputes(const spec::Plan& plan) { return std::count(plan.recompute.begin
 /// What the search says of its plan, found again without it.
 void expect_true(const PlanRequest& request, const PlanResult& result) {
   Workbench bench(request);
-  schedule::BuildInputs inputs = bench.inputs(request.model.layers, result.plan);
+  schedule::BuildInputs inputs = bench.inputs(result.plan);
   inputs.segments_between_agrees = result.segments_between_agrees;
   const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, inputs);
   EXPECT_EQ(graph.hash(), result.prediction.graph_hash);

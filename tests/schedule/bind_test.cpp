@@ -25,7 +25,8 @@ void expect_refused(const spec::Plan& plain, const spec::Plan& odd, double clipp
   run.ranks = 3;
   run.training.optimizer.gradient_clipping = clipping;
   const GraphInputs here(run.model, run.training, plain), there(run.model, run.training, odd);
-  const std::string difference = schedule::first_difference(schedule::describe_meetings(here.build(GraphKind::kStep)), schedule::describe_meetings(there.build(GraphKind::kStep)));
+  const std::string difference = schedule::first_difference(schedule::describe_meetings(here.build(GraphKind::kStep)),
+                                                            schedule::describe_meetings(there.build(GraphKind::kStep)));
   ASSERT_NE(difference, "");
   std::atomic<int> refused{0};
   comm::run_local_ranks(3, [&](comm::Communicator& world) {

@@ -64,7 +64,9 @@ TinyRun run_of(int ranks, int stage, UpdateMode mode, int accumulation, int segm
 TinyRun on_random_device(TinyRun run, std::uint64_t seed) {
   run.threading = schedule::Threading::kPerLane;
   run.poison = true;
-  run.make_device = [seed](int rank) { return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = seed + static_cast<std::uint64_t>(rank)}); };
+  run.make_device = [seed](int rank) {
+    return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = seed + static_cast<std::uint64_t>(rank)});
+  };
   return run;
 }
 
@@ -78,7 +80,8 @@ int stop_at_every_question(const TinyRun& run) {
     comm::run_local_ranks(run.ranks, [&](comm::Communicator& world) {
       TinyRank rank(run, world);
       if (world.rank() == 0) {
-        for (const schedule::Task& task : rank.engine().graph(GraphKind::kStep).tasks) questions += task.lane == schedule::Lane::kMeshComm ? 1 : 0;
+        for (const schedule::Task& task : rank.engine().graph(GraphKind::kStep).tasks)
+          questions += task.lane == schedule::Lane::kMeshComm ? 1 : 0;
       }
     });
     reference = train_undisturbed(run, questions);
@@ -91,8 +94,10 @@ int stop_at_every_question(const TinyRun& run) {
       if (task.lane == schedule::Lane::kMeshComm) can_cancel.push_back(task.can_cancel);
     }
     for (int s = 1; s <= questions; ++s) {
-      SCOPED_TRACE("stopped at question " + std::to_string(s - 1) + " of step " + std::to_string(s) + ", rank " + std::to_string(world.rank()));
-      const int stopping = static_cast<int>(bounded_at(rng_key(5, RngPurpose::kSample, 0), static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(run.ranks)));
+      SCOPED_TRACE("stopped at question " + std::to_string(s - 1) + " of step " + std::to_string(s) + ", rank " +
+                   std::to_string(world.rank()));
+      const int stopping = static_cast<int>(
+          bounded_at(rng_key(5, RngPurpose::kSample, 0), static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(run.ranks)));
       int question = 0;
       const RunResult result = rank.step(s, [&] { return question++ == s - 1 && world.rank() == stopping; });
       expect_agreed(world, result);
@@ -146,7 +151,9 @@ TEST(Cancel, WithAgreesInsideMicroBatches) {
   }
 }
 
-TEST(Cancel, OneRankAlone) { EXPECT_EQ(stop_at_every_question(run_of(1, 0, UpdateMode::kAtEnd, 3, 0)), 4); }
+TEST(Cancel, OneRankAlone) {
+  EXPECT_EQ(stop_at_every_question(run_of(1, 0, UpdateMode::kAtEnd, 3, 0)), 4);
+}
 
 /// Ranks that want to stop at different agrees, or several at once.
 TEST(Cancel, ManyWishes) {

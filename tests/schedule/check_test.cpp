@@ -12,16 +12,26 @@ namespace {
 
 using testing::expect_error;
 
-Use read(BufferId b) { return {b, Access::kRead, Role::kInput}; }
-Use write(BufferId b) { return {b, Access::kWrite, Role::kOutput}; }
-Use both(BufferId b) { return {b, Access::kReadWrite, Role::kOutput}; }
+Use read(BufferId b) {
+  return {b, Access::kRead, Role::kInput};
+}
+Use write(BufferId b) {
+  return {b, Access::kWrite, Role::kOutput};
+}
+Use both(BufferId b) {
+  return {b, Access::kReadWrite, Role::kOutput};
+}
 
 /// Three segments hand an activation on: 0 writes a (compute), 1 reads a and writes b (host), 2 reads b (compute), 3 writes c.
 StepGraph chain() {
   GraphBuilder builder(GraphKind::kStep);
-  const auto buffer = [&](std::int32_t index, std::int64_t bytes) { return builder.add_buffer({.tag = BufferTag::kActivation, .index = index, .bytes = bytes}); };
+  const auto buffer = [&](std::int32_t index, std::int64_t bytes) {
+    return builder.add_buffer({.tag = BufferTag::kActivation, .index = index, .bytes = bytes});
+  };
   const BufferId a = buffer(0, 256), b = buffer(1, 128), c = buffer(2, 64);
-  const auto add = [&](Lane lane, std::int32_t segment, const std::vector<Use>& uses) { builder.add_task({.kind = TaskKind::kCompute, .lane = lane, .segment = segment}, uses); };
+  const auto add = [&](Lane lane, std::int32_t segment, const std::vector<Use>& uses) {
+    builder.add_task({.kind = TaskKind::kCompute, .lane = lane, .segment = segment}, uses);
+  };
   add(Lane::kCompute, 0, {write(a)});
   add(Lane::kHostCompute, 1, {read(a), write(b)});
   add(Lane::kCompute, 2, {read(b)});
@@ -84,15 +94,18 @@ TEST(CheckOrder, AUseOutsideTheLifetimeThatPlacementSaw) {
 /// Nothing races here, since lanes order all: what stood in the buffer is simply gone.
 TEST(CheckOrder, OverlappingBuffersThatAreAliveTogether) {
   GraphBuilder builder(GraphKind::kStep);
-  const BufferId a = builder.add_buffer({.tag = BufferTag::kActivation, .index = 0, .bytes = 128}), b = builder.add_buffer({.tag = BufferTag::kWorkspace, .index = 1, .bytes = 128});
-  for (const auto& [segment, use] : {std::pair{0, write(a)}, {1, write(b)}, {2, read(a)}}) builder.add_task({.kind = TaskKind::kCompute, .segment = segment}, std::array<Use, 1>{use});
+  const BufferId a = builder.add_buffer({.tag = BufferTag::kActivation, .index = 0, .bytes = 128}),
+                 b = builder.add_buffer({.tag = BufferTag::kWorkspace, .index = 1, .bytes = 128});
+  for (const auto& [segment, use] : {std::pair{0, write(a)}, {1, write(b)}, {2, read(a)}})
+    builder.add_task({.kind = TaskKind::kCompute, .segment = segment}, std::array<Use, 1>{use});
   StepGraph graph = std::move(builder).finish();
   place(graph);
   EXPECT_NO_THROW(check_order(graph));
   graph.buffers[b].offset = graph.buffers[a].offset + 64;
   graph.arena_bytes[0] = 1024;
   EXPECT_NO_THROW(check_races(graph));
-  expect_error<LogicError>([&] { check_order(graph); }, {"forward segment 2 (2) reads activation 0", "forward segment 1 (1) wrote workspace 1 over it at byte"});
+  expect_error<LogicError>([&] { check_order(graph); },
+                           {"forward segment 2 (2) reads activation 0", "forward segment 1 (1) wrote workspace 1 over it at byte"});
 }
 
 TEST(CheckOrder, OverlappingBuffersOfOneTask) {
@@ -130,7 +143,9 @@ TEST(CheckRaces, AMissingWait) {
 TEST(CheckRaces, AMissingWaitForAReader) {
   GraphBuilder builder(GraphKind::kStep);
   const BufferId a = builder.add_buffer({.bytes = 64});
-  const auto add = [&](Lane lane, std::int32_t segment, Use use) { builder.add_task({.kind = TaskKind::kCompute, .lane = lane, .segment = segment}, std::array<Use, 1>{use}); };
+  const auto add = [&](Lane lane, std::int32_t segment, Use use) {
+    builder.add_task({.kind = TaskKind::kCompute, .lane = lane, .segment = segment}, std::array<Use, 1>{use});
+  };
   add(Lane::kUpload, 0, write(a));
   add(Lane::kCompute, 1, read(a));
   add(Lane::kHostCompute, 2, read(a));
@@ -147,10 +162,10 @@ TEST(CheckRaces, AMissingWaitForAReader) {
 TEST(CheckRaces, IsAccurateToTheByte) {
   StepGraph graph = chain();
   graph.arena_bytes[0] = 4096;
-  graph.tasks[3].wait_count = 0;   // whatever bytes placement had it reuse
-  graph.buffers[0].offset = 0;     // 256 bytes, read last by host_compute
+  graph.tasks[3].wait_count = 0;  // whatever bytes placement had it reuse
+  graph.buffers[0].offset = 0;    // 256 bytes, read last by host_compute
   graph.buffers[1].offset = 1024;
-  graph.buffers[2].offset = 256;   // 64 bytes, written by upload: nothing orders it after the reader of buffer 0
+  graph.buffers[2].offset = 256;  // 64 bytes, written by upload: nothing orders it after the reader of buffer 0
   EXPECT_NO_THROW(check_races(graph));
   graph.buffers[2].offset = 255;
   expect_error<LogicError>([&] { check_races(graph); }, {"(3) both touch byte 255"});
@@ -162,9 +177,16 @@ TEST(CheckRaces, IsAccurateToTheByte) {
 struct Governed {
   GraphBuilder builder{GraphKind::kStep};
   BufferId working = builder.add_buffer({.tag = BufferTag::kWorking, .persistent = true, .index = 0, .bytes = 64});
-  TaskId agree(bool can_cancel) { return builder.add_task({.kind = TaskKind::kAgree, .lane = Lane::kMeshComm, .can_cancel = can_cancel}, {}); }
-  TaskId update(std::int32_t chunk) { return builder.add_task({.kind = TaskKind::kUpdate, .chunk = chunk}, std::array<Use, 1>{{{working, Access::kReadWrite, Role::kParam}}}); }
-  TaskId gather() { return builder.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 0}, std::array<Use, 1>{{{working, Access::kReadWrite, Role::kTarget}}}); }
+  TaskId agree(bool can_cancel) {
+    return builder.add_task({.kind = TaskKind::kAgree, .lane = Lane::kMeshComm, .can_cancel = can_cancel}, {});
+  }
+  TaskId update(std::int32_t chunk) {
+    return builder.add_task({.kind = TaskKind::kUpdate, .chunk = chunk}, std::array<Use, 1>{{{working, Access::kReadWrite, Role::kParam}}});
+  }
+  TaskId gather() {
+    return builder.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 0},
+                            std::array<Use, 1>{{{working, Access::kReadWrite, Role::kTarget}}});
+  }
   StepGraph finish() { return std::move(builder).finish(); }
 };
 
@@ -211,7 +233,8 @@ TEST(CheckCancel, WhatRunsAfterACancelNeedsNothingThatIsSkipped) {
   g.update(1);
   StepGraph graph = g.finish();
   graph.tasks[2].governed_by = -1;
-  expect_error<LogicError>([&] { check_cancel(graph); }, {"update chunk 1 (2) runs on after a cancel that skips the earlier update chunk 0 (1)"});
+  expect_error<LogicError>([&] { check_cancel(graph); },
+                           {"update chunk 1 (2) runs on after a cancel that skips the earlier update chunk 0 (1)"});
 }
 
 // --- meetings -------------------------------------------------------------------------------------------------------------
@@ -220,13 +243,18 @@ StepGraph meetings(const std::vector<std::pair<Lane, std::int32_t>>& order, std:
   GraphBuilder builder(GraphKind::kStep);
   for (const auto& [lane, chunk] : order) {
     const BufferId b = builder.add_buffer({.bytes = bytes});
-    builder.add_task({.kind = lane == Lane::kScatterComm ? TaskKind::kScatter : TaskKind::kGather, .lane = lane, .plane = chunks::Plane::kWorking, .chunk = chunk},
+    builder.add_task({.kind = lane == Lane::kScatterComm ? TaskKind::kScatter : TaskKind::kGather,
+                      .lane = lane,
+                      .plane = chunks::Plane::kWorking,
+                      .chunk = chunk},
                      std::array<Use, 1>{write(b)});
   }
   return std::move(builder).finish();
 }
 
-void check(const std::vector<const StepGraph*>& classes) { check_meetings(classes); }
+void check(const std::vector<const StepGraph*>& classes) {
+  check_meetings(classes);
+}
 
 TEST(CheckMeetings, EqualClassesMeet) {
   const StepGraph a = meetings({{Lane::kGatherComm, 0}, {Lane::kScatterComm, 0}, {Lane::kGatherComm, 1}});
@@ -240,8 +268,12 @@ TEST(CheckMeetings, EqualClassesMeet) {
 TEST(CheckMeetings, AnotherOrderInALane) {
   const StepGraph a = meetings({{Lane::kGatherComm, 0}, {Lane::kGatherComm, 1}, {Lane::kGatherComm, 2}});
   const StepGraph b = meetings({{Lane::kGatherComm, 0}, {Lane::kGatherComm, 2}, {Lane::kGatherComm, 1}});
-  expect_error<LogicError>([&] { check({&a, &b}); },
-                           {"rank classes don't meet in the same order", "\"gather_comm gather working of chunk 1, 64 bytes\" against \"gather_comm gather working of chunk 2, 64 bytes\""});
+  expect_error<LogicError>(
+      [&] {
+        check({&a, &b});
+      },
+      {"rank classes don't meet in the same order",
+       "\"gather_comm gather working of chunk 1, 64 bytes\" against \"gather_comm gather working of chunk 2, 64 bytes\""});
 }
 
 TEST(CheckMeetings, OtherBytesAndMissingTasks) {
@@ -273,7 +305,8 @@ TEST(CheckMeetings, ACycleAcrossClasses) {
   const auto one_after_the_other = [](bool gather_first) {
     GraphBuilder builder(GraphKind::kStep);
     const BufferId a = builder.add_buffer({.bytes = 64}), b = builder.add_buffer({.bytes = 64});
-    const Task gather{.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 3}, scatter{.kind = TaskKind::kScatter, .lane = Lane::kScatterComm, .chunk = 4};
+    const Task gather{.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 3},
+        scatter{.kind = TaskKind::kScatter, .lane = Lane::kScatterComm, .chunk = 4};
     builder.add_task(gather_first ? gather : scatter, std::array<Use, 1>{write(a)});
     builder.add_task({.kind = TaskKind::kCompute, .segment = 0}, std::array<Use, 2>{read(a), write(b)});
     builder.add_task(gather_first ? scatter : gather, std::array<Use, 1>{both(b)});

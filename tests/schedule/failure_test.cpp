@@ -23,7 +23,9 @@ TinyRun failing_run(int ranks, int stage, UpdateMode mode, bool random, schedule
   run.threading = threading;
   run.plan = tiny_plan(ranks, stage, 2, mode, false, 5120);
   if (random) {
-    run.make_device = [](int rank) { return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = static_cast<std::uint64_t>(rank)}); };
+    run.make_device = [](int rank) {
+      return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = static_cast<std::uint64_t>(rank)});
+    };
   }
   return run;
 }
@@ -63,12 +65,16 @@ struct Where {
   bool random;
   schedule::Threading threading;
 };
-constexpr Where kPlaces[] = {{false, schedule::Threading::kFolded}, {false, schedule::Threading::kPerLane}, {true, schedule::Threading::kFolded}, {true, schedule::Threading::kPerLane}};
+constexpr Where kPlaces[] = {{false, schedule::Threading::kFolded},
+                             {false, schedule::Threading::kPerLane},
+                             {true, schedule::Threading::kFolded},
+                             {true, schedule::Threading::kPerLane}};
 
 TEST(Failure, OfAHostBody) {
   for (const auto& [random, threading] : kPlaces) {
     for (const int stage : {0, 3}) {
-      SCOPED_TRACE(std::to_string(stage) + (random ? " random" : " cpu") + (threading == schedule::Threading::kFolded ? " folded" : " per lane"));
+      SCOPED_TRACE(std::to_string(stage) + (random ? " random" : " cpu") +
+                   (threading == schedule::Threading::kFolded ? " folded" : " per lane"));
       const TinyRun run = failing_run(3, stage, UpdateMode::kAtEnd, random, threading);
       expect_failure<DivergedError>(run, "the data ran out", [](TinyRank& rank, int number) {
         rank.step(1);
@@ -135,10 +141,11 @@ TEST(Failure, OfTheDevice) {
           if (rank == kFailing) (at_launch ? options.fail_launch : options.fail_body) = at;
           return std::make_unique<RandomDevice>(options);
         };
-        expect_failure<DeviceError>(run, at_launch ? "launch " + std::to_string(at) + " failed" : "a body failed on the device", [](TinyRank& rank, int /*number*/) {
-          rank.step(1);
-          rank.step(2);
-        });
+        expect_failure<DeviceError>(run, at_launch ? "launch " + std::to_string(at) + " failed" : "a body failed on the device",
+                                    [](TinyRank& rank, int /*number*/) {
+                                      rank.step(1);
+                                      rank.step(2);
+                                    });
       }
     }
   }

@@ -12,9 +12,15 @@
 namespace sluice::schedule {
 namespace {
 
-Use read(BufferId b) { return {b, Access::kRead, Role::kInput}; }
-Use write(BufferId b) { return {b, Access::kWrite, Role::kOutput}; }
-Use both(BufferId b) { return {b, Access::kReadWrite, Role::kOutput}; }
+Use read(BufferId b) {
+  return {b, Access::kRead, Role::kInput};
+}
+Use write(BufferId b) {
+  return {b, Access::kWrite, Role::kOutput};
+}
+Use both(BufferId b) {
+  return {b, Access::kReadWrite, Role::kOutput};
+}
 
 class Small {
  public:
@@ -161,7 +167,8 @@ TEST(GraphBuilder, WaitsAreEnoughAndNoMoreOnRandomGraphs) {
         const TaskId on = graph.waits_of(graph.tasks[id])[k];
         drop_wait(graph, id, k);
         if (seed <= 5) {
-          EXPECT_FALSE(Reachability(graph).happens_before(on, id)) << "seed " << seed << ": the wait of " << id << " for " << on << " is implied";
+          EXPECT_FALSE(Reachability(graph).happens_before(on, id))
+              << "seed " << seed << ": the wait of " << id << " for " << on << " is implied";
         }
         EXPECT_FALSE(Clocks(graph).happens_before(on, id)) << "seed " << seed;
         restore_wait(graph, id, k);
@@ -207,7 +214,10 @@ TEST(StepGraph, HashSeesEverything) {
   differs([](StepGraph& g) { g.tasks[3].chunk = 99; });
   differs([](StepGraph& g) { g.tasks[3].micro = 99; });
   differs([](StepGraph& g) { g.tasks[3].sequence = 99; });
-  differs([](StepGraph& g) { g.uses[5].access = Access::kRead; g.uses[5].buffer ^= 1U; });
+  differs([](StepGraph& g) {
+    g.uses[5].access = Access::kRead;
+    g.uses[5].buffer ^= 1U;
+  });
   differs([](StepGraph& g) { g.uses[6].role = Role::kLogits; });
   differs([](StepGraph& g) { g.waits[4] ^= 1U; });
   differs([](StepGraph& g) { g.buffers[4].bytes += 1; });
@@ -220,15 +230,18 @@ TEST(StepGraph, HashSeesEverything) {
 TEST(StepGraph, NamesAndDumpAreForPeople) {
   GraphBuilder builder(GraphKind::kStep);
   const BufferId b = builder.add_buffer({.tag = BufferTag::kGathered, .index = 4, .micro = 1, .bytes = 256});
-  builder.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 4, .micro = 1}, std::array<Use, 1>{{{b, Access::kWrite, Role::kTarget}}});
-  builder.add_task({.kind = TaskKind::kCompute, .lane = Lane::kCompute, .phase = model::Phase::kBackward, .segment = 3, .micro = 1}, std::array<Use, 1>{{{b, Access::kRead, Role::kParam}}});
+  builder.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 4, .micro = 1},
+                   std::array<Use, 1>{{{b, Access::kWrite, Role::kTarget}}});
+  builder.add_task({.kind = TaskKind::kCompute, .lane = Lane::kCompute, .phase = model::Phase::kBackward, .segment = 3, .micro = 1},
+                   std::array<Use, 1>{{{b, Access::kRead, Role::kParam}}});
   const StepGraph graph = std::move(builder).finish();
   EXPECT_EQ(graph.task_name(0), "gather working of chunk 4, micro-batch 1");
   EXPECT_EQ(graph.task_name(1), "backward segment 3, micro-batch 1");
   EXPECT_EQ(graph.buffer_name(b), "gathered 4/1");
   std::ostringstream text;
   graph.dump(text);
-  EXPECT_NE(text.str().find("1 [compute] backward segment 3, micro-batch 1 | waits 0 | r param=gathered 4/1@device"), std::string::npos) << text.str();
+  EXPECT_NE(text.str().find("1 [compute] backward segment 3, micro-batch 1 | waits 0 | r param=gathered 4/1@device"), std::string::npos)
+      << text.str();
   EXPECT_EQ(graph.use_of(graph.tasks[1], Role::kParam)->buffer, b);
   EXPECT_EQ(graph.use_of(graph.tasks[1], Role::kLoss), nullptr);
 }

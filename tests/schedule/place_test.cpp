@@ -8,6 +8,7 @@
 #include "schedule/check.hpp"
 #include "schedule/random_graph.hpp"
 #include "schedule/reachability.hpp"
+#include "spec/preset.hpp"
 #include "support/graph_cases.hpp"
 
 namespace sluice::schedule {
@@ -39,7 +40,9 @@ void expect_placed(const StepGraph& graph, bool prove_order) {
     for (TaskId id = 0; id < graph.tasks.size(); ++id) {
       std::int64_t live = 0;
       for (const Buffer& buffer : graph.buffers) {
-        if (static_cast<std::size_t>(buffer.tier) == tier && !buffer.persistent && buffer.first <= id && id <= buffer.last && buffer.first != kNone) live += round_up(buffer.bytes, kBufferAlignment);
+        if (static_cast<std::size_t>(buffer.tier) == tier && !buffer.persistent && buffer.first <= id && id <= buffer.last &&
+            buffer.first != kNone)
+          live += round_up(buffer.bytes, kBufferAlignment);
       }
       peak = std::max(peak, live);
     }
@@ -73,7 +76,9 @@ TEST(Place, RandomGraphs) {
     expect_placed(graph, true);
     EXPECT_NO_THROW(check_order(graph));
     EXPECT_NO_THROW(check_races(graph));
-    waste += static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(std::max<std::int64_t>(64, graph.live_bytes_peak[0])) - 1;
+    waste += static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) /
+                 static_cast<double>(std::max<std::int64_t>(64, graph.live_bytes_peak[0])) -
+             1;
     if (HasFailure()) return;
   }
   EXPECT_LT(waste / kGraphs, 0.15) << "bytes that placement leaves unused, on the average of odd sizes and lifetimes";
@@ -93,7 +98,9 @@ TEST(Place, ReusesBytesOfTheDead) {
 TEST(Place, ReuseWaitsForTheLastUserOfEveryLane) {
   GraphBuilder builder(GraphKind::kStep);
   const auto buffer = [&] { return builder.add_buffer({.bytes = 256}); };
-  const auto add = [&](Lane lane, BufferId b, Access access) { return builder.add_task({.kind = TaskKind::kCompute, .lane = lane}, std::array<Use, 1>{{{b, access, Role::kInput}}}); };
+  const auto add = [&](Lane lane, BufferId b, Access access) {
+    return builder.add_task({.kind = TaskKind::kCompute, .lane = lane}, std::array<Use, 1>{{{b, access, Role::kInput}}});
+  };
   const BufferId a = buffer();
   add(Lane::kCompute, a, Access::kWrite);
   const TaskId first = add(Lane::kHostCompute, a, Access::kRead);
@@ -129,10 +136,48 @@ TEST(Place, EveryStrategyOfATinyModel) {
     for (const GraphKind kind : {GraphKind::kStep, GraphKind::kEvaluate, GraphKind::kGenerate}) {
       const StepGraph graph = inputs.build(kind);
       expect_placed(graph, false);
-      if (kind == GraphKind::kStep) worst = std::max(worst, static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(graph.live_bytes_peak[0]));
+      if (kind == GraphKind::kStep)
+        worst = std::max(
+            worst, static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(graph.live_bytes_peak[0]));
     }
   });
   EXPECT_LT(worst, 1.2);
+}
+
+/// Of real models, where sizes are alike and lifetimes nest, placement leaves next to nothing unused; and the graph of the largest
+/// is small, since planning must work on a laptop.
+TEST(Place, RealModels) {
+  struct Case {
+    const char* preset;
+    std::int64_t ranks, rows, sequence, chunk_elements;
+  };
+  for (const Case& c :
+       {Case{"gpt2-124m", 4, 4, 1024, 4 << 20}, {"gpt2-1.5b", 2, 1, 1024, 8 << 20}, {"gpt3-175b", 64, 1, 2048, 128 << 20}}) {
+    const spec::ModelSpec model = spec::load_preset(c.preset, {SLUICE_SOURCE_DIR "/configs/models"});
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const std::uint8_t recompute : {std::uint8_t{0}, std::uint8_t{1}}) {
+        SCOPED_TRACE(std::string(c.preset) + ", zero_stage " + std::to_string(stage) + (recompute != 0 ? ", recompute" : ", keep"));
+        spec::TrainingSpec training;
+        training.batch.sequence_length = c.sequence;
+        spec::Plan plan;
+        plan.zero_stage = stage;
+        plan.mesh.data = c.ranks;
+        plan.micro_batch = c.rows;
+        plan.accumulation = 2;
+        plan.chunk_elements = c.chunk_elements;
+        plan.threads = 1;
+        plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute);
+        const StepGraph graph = GraphInputs(model, training, plan).build(GraphKind::kStep);
+        EXPECT_NO_THROW(check_order(graph));
+        EXPECT_NO_THROW(check_races(graph));
+        EXPECT_LT(static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]),
+                  1.05 * static_cast<double>(graph.live_bytes_peak[0]));
+        const std::size_t bytes = graph.tasks.size() * sizeof(Task) + graph.buffers.size() * sizeof(Buffer) +
+                                  graph.uses.size() * sizeof(Use) + graph.waits.size() * sizeof(TaskId);
+        EXPECT_LT(bytes, std::size_t{8} << 20);
+      }
+    }
+  }
 }
 
 /// Graphs of a set share their persistent buffers: same numbers, same offsets, beyond them nothing persistent.

@@ -13,7 +13,8 @@ namespace sluice::schedule {
 inline StepGraph random_graph(unsigned seed, int tasks) {
   std::mt19937 random(seed);
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  constexpr std::array<Lane, 6> kLanes{Lane::kCompute, Lane::kCompute, Lane::kHostCompute, Lane::kGatherComm, Lane::kScatterComm, Lane::kUpload};
+  constexpr std::array<Lane, 6> kLanes{Lane::kCompute,    Lane::kCompute,     Lane::kHostCompute,
+                                       Lane::kGatherComm, Lane::kScatterComm, Lane::kUpload};
   GraphBuilder builder(GraphKind::kStep);
   const auto tier = [&] { return pick(4) == 0 ? spec::Tier::kHost : spec::Tier::kDevice; };
   const auto bytes = [&] { return static_cast<std::int64_t>(pick(3) == 0 ? 64 * (1 + pick(40)) : pick(3000)); };

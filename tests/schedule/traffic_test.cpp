@@ -15,7 +15,8 @@ using schedule::Lane;
 using spec::UpdateMode;
 
 comm::Traffic operator-(const comm::Traffic& a, const comm::Traffic& b) {
-  return {a.gathered_bytes - b.gathered_bytes, a.reduced_bytes - b.reduced_bytes, a.exchanged_bytes - b.exchanged_bytes, a.operations - b.operations};
+  return {a.gathered_bytes - b.gathered_bytes, a.reduced_bytes - b.reduced_bytes, a.exchanged_bytes - b.exchanged_bytes,
+          a.operations - b.operations};
 }
 
 /// Of this rank: bytes of all its shards, and of everybody else's.
@@ -58,9 +59,11 @@ Shards gathered_in_stage_3(const GraphInputs& inputs, bool trains, int rank) {
   std::vector<std::int64_t> elements;
   for (const chunks::Run& run : inputs.layout().runs()) elements.push_back(run.elements);
   Shards shards;
-  for (const chunks::Residency& stay : chunks::plan_residency(uses, elements, inputs.plan().rcache_elements, inputs.plan().prefetch_segments)) {
+  for (const chunks::Residency& stay :
+       chunks::plan_residency(uses, elements, inputs.plan().rcache_elements, inputs.plan().prefetch_segments)) {
     const chunks::Run& run = inputs.layout().runs()[static_cast<std::size_t>(stay.run)];
-    for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c) shards.add(inputs.layout().chunks()[static_cast<std::size_t>(c)], rank, inputs.inputs().ranks);
+    for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c)
+      shards.add(inputs.layout().chunks()[static_cast<std::size_t>(c)], rank, inputs.inputs().ranks);
   }
   return shards;
 }
@@ -110,7 +113,8 @@ void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, boo
     const bool gathers_updates = mode == UpdateMode::kNextForward && (stage == 1 || stage == 2);
     EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, gathers_updates ? all.rest : 0) << "flush";
     rank.evaluate();
-    EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, stage == 3 ? gathered_in_stage_3(inputs, false, world.rank()).rest : 0) << "evaluate";
+    EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, stage == 3 ? gathered_in_stage_3(inputs, false, world.rank()).rest : 0)
+        << "evaluate";
     EXPECT_EQ(count(Lane::kMeshComm).operations, 1);
     rank.engine().save([](std::size_t) {});
     EXPECT_EQ(count(Lane::kGatherComm).operations + count(Lane::kScatterComm).operations + count(Lane::kMeshComm).operations, 0) << "save";
@@ -122,7 +126,8 @@ TEST(Traffic, IsWhatTheStageSays) {
     for (const int ranks : {2, 3, 4}) {
       for (const int accumulation : {1, 3}) {
         if (12 % (ranks * accumulation) != 0) continue;
-        SCOPED_TRACE("zero_stage " + std::to_string(stage) + ", ranks " + std::to_string(ranks) + ", accumulation " + std::to_string(accumulation));
+        SCOPED_TRACE("zero_stage " + std::to_string(stage) + ", ranks " + std::to_string(ranks) + ", accumulation " +
+                     std::to_string(accumulation));
         expect_traffic(ranks, stage, accumulation, ranks == 2 ? UpdateMode::kNextForward : UpdateMode::kAtEnd, false);
       }
     }

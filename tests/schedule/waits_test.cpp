@@ -14,7 +14,8 @@ namespace {
 using testing::for_each_graph_case;
 using testing::GraphInputs;
 
-constexpr std::array<GraphKind, 5> kKinds{GraphKind::kStep, GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate, GraphKind::kSave};
+constexpr std::array<GraphKind, 5> kKinds{GraphKind::kStep, GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate,
+                                          GraphKind::kSave};
 
 template <typename Check>
 bool objects(Check check, const StepGraph& graph, const std::string& name) {
@@ -65,7 +66,8 @@ TEST(Waits, EveryOneIsNeeded) {
             EXPECT_TRUE(objects(&check_cancel, graph, name)) << graph.task_name(id) << " may start before " << graph.task_name(on);
             ++of_cancel;
           } else {
-            EXPECT_TRUE(races) << "nobody misses the wait of " << graph.task_name(id) << " (" << id << ") for " << graph.task_name(on) << " (" << on << ")";
+            EXPECT_TRUE(races) << "nobody misses the wait of " << graph.task_name(id) << " (" << id << ") for " << graph.task_name(on)
+                               << " (" << on << ")";
             ++of_data;
           }
           restore_wait(graph, id, k);
@@ -103,7 +105,8 @@ TEST(Waits, GovernedTasksFollowTheirAgree) {
         EXPECT_EQ(task.governed_by >= static_cast<int>(k), !next_forward) << "agree " << k << ", chunk " << task.chunk;
       }
     }
-    EXPECT_TRUE(std::any_of(agrees.begin(), agrees.end(), [&](TaskId id) { return graph.tasks[id].can_cancel; }) || (next_forward && inputs.plan().accumulation == 1));
+    EXPECT_TRUE(std::any_of(agrees.begin(), agrees.end(), [&](TaskId id) { return graph.tasks[id].can_cancel; }) ||
+                (next_forward && inputs.plan().accumulation == 1));
   });
 }
 

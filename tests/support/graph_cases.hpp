@@ -40,8 +40,9 @@ void for_each_graph_case(int ranks, Visit visit) {
         const int between = n % 4 == 3 ? 2 : 0;
         if (n % 5 == 0) plan.rcache_elements = std::int64_t{1} << 30;
         const GraphInputs inputs(model, training, plan, between);
-        visit(inputs, "zero_stage " + std::to_string(stage) + ", " + std::string(name_of(mode)) + (recompute ? ", recompute" : ", keep") + ", accumulation " +
-                          std::to_string(plan.accumulation) + ", prefetch " + std::to_string(plan.prefetch_segments) + ", agrees every " + std::to_string(between));
+        visit(inputs, "zero_stage " + std::to_string(stage) + ", " + std::string(name_of(mode)) + (recompute ? ", recompute" : ", keep") +
+                          ", accumulation " + std::to_string(plan.accumulation) + ", prefetch " + std::to_string(plan.prefetch_segments) +
+                          ", agrees every " + std::to_string(between));
         ++n;
       }
     }

@@ -113,7 +113,8 @@ class RandomStream final : public device::Stream {
     std::erase(core_->streams, this);
   }
   void wait(device::Event& event, std::uint64_t epoch) override {
-    SLUICE_CHECK(event.is_recorded(epoch), "stream ", name_, " waits for an event that nobody has recorded: a device may take that for nothing");
+    SLUICE_CHECK(event.is_recorded(epoch), "stream ", name_,
+                 " waits for an event that nobody has recorded: a device may take that for nothing");
     push({.kind = Action::Kind::kWait, .event = &dynamic_cast<RandomEvent&>(event), .epoch = epoch});
   }
   void launch(Body body, void* context) override {
@@ -140,7 +141,9 @@ class RandomStream final : public device::Stream {
     if (failure) std::rethrow_exception(std::exchange(failure, {}));
   }
 
-  bool can_run() const { return !busy && !queue.empty() && (queue.front().kind != Action::Kind::kWait || queue.front().event->is_complete(queue.front().epoch)); }
+  bool can_run() const {
+    return !busy && !queue.empty() && (queue.front().kind != Action::Kind::kWait || queue.front().event->is_complete(queue.front().epoch));
+  }
 
   // Under the core's lock.
   std::deque<Action> queue;
@@ -172,7 +175,10 @@ void RandomDevice::Core::work() {
     });
     if (ready.empty()) return;
     RandomStream& stream = *ready[random() % ready.size()];
-    reorderings += std::any_of(ready.begin(), ready.end(), [&](const RandomStream* other) { return other->queue.front().age < stream.queue.front().age; }) ? 1 : 0;
+    reorderings += std::any_of(ready.begin(), ready.end(),
+                               [&](const RandomStream* other) { return other->queue.front().age < stream.queue.front().age; })
+                       ? 1
+                       : 0;
     const Action action = stream.queue.front();
     stream.queue.pop_front();
     stream.busy = true;
@@ -200,9 +206,15 @@ void RandomDevice::Core::work() {
 }
 
 RandomDevice::RandomDevice(const RandomDeviceOptions& options) : core_(std::make_shared<Core>(options)) {}
-RandomDevice::~RandomDevice() { core_->stop(); }
-std::unique_ptr<device::Stream> RandomDevice::make_stream(const std::string& name) { return std::make_unique<RandomStream>(core_, name); }
-std::unique_ptr<device::Event> RandomDevice::make_event() { return std::make_unique<RandomEvent>(core_); }
+RandomDevice::~RandomDevice() {
+  core_->stop();
+}
+std::unique_ptr<device::Stream> RandomDevice::make_stream(const std::string& name) {
+  return std::make_unique<RandomStream>(core_, name);
+}
+std::unique_ptr<device::Event> RandomDevice::make_event() {
+  return std::make_unique<RandomEvent>(core_);
+}
 std::int64_t RandomDevice::launches() const {
   const std::lock_guard lock(core_->mutex);
   return core_->launches;

@@ -12,8 +12,8 @@ namespace sluice::testing {
 
 struct RandomDeviceOptions {
   std::uint64_t seed = 1;
-  int workers = 1;                // threads that run bodies; with more than one, bodies of different streams run at once
-  int naps_in_thousand = 20;      // steps before which a worker sleeps
+  int workers = 1;            // threads that run bodies; with more than one, bodies of different streams run at once
+  int naps_in_thousand = 20;  // steps before which a worker sleeps
   int nap_microseconds_most = 50;
   /// The launch with this number (of all streams, from 1) fails as a kernel does: its body never runs, and the failure comes out
   /// of synchronize() of its stream. 0: none.

@@ -12,6 +12,7 @@
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/build.hpp"
+#include "support/lagging_communicator.hpp"
 #include "train/engine.hpp"
 
 namespace sluice::testing {
@@ -42,7 +43,8 @@ spec::TrainingSpec tiny_training() {
   return training;
 }
 
-spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute, std::int64_t chunk_elements, int prefetch_segments) {
+spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute,
+                     std::int64_t chunk_elements, int prefetch_segments) {
   spec::Plan plan;
   const spec::ModelSpec model = tiny_model();
   plan.zero_stage = zero_stage;
@@ -73,12 +75,14 @@ std::string difference(const TinyResult& a, const TinyResult& b) {
   return text;
 }
 
-TinyRank::TinyRank(const TinyRun& run, comm::Communicator& world) : run_(run), world_(world), device_(run.make_device ? run.make_device(world.rank()) : device::make_cpu_device()) {
+TinyRank::TinyRank(const TinyRun& run, comm::Communicator& world)
+    : run_(run), world_(world), device_(run.make_device ? run.make_device(world.rank()) : device::make_cpu_device()) {
   train::EngineSetup setup;
   setup.model = run.model;
   setup.training = run.training;
   setup.plan = run.plan;
-  setup.group = &world;
+  if (run.lag_seed != 0) lagging_ = make_lagging(world, run.lag_seed);
+  setup.group = lagging_ ? lagging_.get() : &world;
   setup.device = device_.get();
   setup.segments_between_agrees = run.segments_between_agrees;
   setup.threading = run.threading;
@@ -99,7 +103,8 @@ std::int64_t TinyRank::fill(std::int64_t first_sample, int micro, const schedule
     std::int32_t token = static_cast<std::int32_t>(bounded_at(key, 0, static_cast<std::uint64_t>(run_.model.vocab)));
     for (std::int64_t t = 0; t < length; ++t) {
       out.inputs[b * length + t] = token;
-      token = static_cast<std::int32_t>((token + 1 + static_cast<std::int32_t>(bounded_at(key, static_cast<std::uint64_t>(t) + 1, 3))) % run_.model.vocab);
+      token = static_cast<std::int32_t>((token + 1 + static_cast<std::int32_t>(bounded_at(key, static_cast<std::uint64_t>(t) + 1, 3))) %
+                                        run_.model.vocab);
       // Some targets don't count, unevenly over rows, so that the token-weighted mean is put to the test.
       const bool counts = (sample * 31 + t) % 7 != 0;
       out.targets[b * length + t] = counts ? token : -1;
@@ -152,7 +157,8 @@ std::string TinyRank::state() {
     mine.append(reinterpret_cast<const char*>(&head), sizeof head);
     mine.append(reinterpret_cast<const char*>(piece.data), static_cast<std::size_t>(piece.count) * sizeof(float));
   });
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<std::string, std::int64_t>> planes;  // (parameter, plane) -> bytes, elements seen
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<std::string, std::int64_t>>
+      planes;  // (parameter, plane) -> bytes, elements seen
   for (const std::string& part : world_.all_gather(mine)) {
     for (std::size_t at = 0; at < part.size();) {
       Head head{};
@@ -169,8 +175,8 @@ std::string TinyRank::state() {
   SLUICE_CHECK(planes.size() == engine_->model().params.size() * 3, planes.size(), " planes were saved");
   std::string whole;
   for (const auto& [key, plane] : planes) {
-    SLUICE_CHECK(plane.second * static_cast<std::int64_t>(sizeof(float)) == static_cast<std::int64_t>(plane.first.size()), "parameter ", key.first, ", plane ", key.second, ": ",
-                 plane.second, " elements were saved");
+    SLUICE_CHECK(plane.second * static_cast<std::int64_t>(sizeof(float)) == static_cast<std::int64_t>(plane.first.size()), "parameter ",
+                 key.first, ", plane ", key.second, ": ", plane.second, " elements were saved");
     whole += plane.first;
   }
   return whole;
@@ -193,7 +199,9 @@ TinyResult run_tiny(const TinyRun& run) {
   });
   for (const TinyResult& other : of_rank) {
     const TinyResult& first = of_rank[0];
-    SLUICE_CHECK(other.losses == first.losses && other.grad_norms == first.grad_norms && other.evaluation == first.evaluation && other.logits == first.logits, "ranks report different numbers");
+    SLUICE_CHECK(other.losses == first.losses && other.grad_norms == first.grad_norms && other.evaluation == first.evaluation &&
+                     other.logits == first.logits,
+                 "ranks report different numbers");
   }
   return of_rank[0];
 }

@@ -22,7 +22,8 @@ spec::ModelSpec tiny_model();
 /// Global batch 12 of 16 tokens, AdamW with decay, clipping 0.5.
 spec::TrainingSpec tiny_training();
 /// A plan for `ranks` ranks with these degrees of freedom; the rest is filled to match.
-spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute, std::int64_t chunk_elements, int prefetch_segments = 1);
+spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec::UpdateMode mode, bool recompute,
+                     std::int64_t chunk_elements, int prefetch_segments = 1);
 
 struct TinyRun {
   int ranks = 1;
@@ -34,6 +35,7 @@ struct TinyRun {
   bool poison = false;
   bool verify_graphs = true;
   int segments_between_agrees = 0;
+  std::uint64_t lag_seed = 0;  // not 0: collectives lag at random
   /// Makes the device of a rank; empty: the cpu device.
   std::function<std::unique_ptr<device::Device>(int rank)> make_device;
 };
@@ -68,6 +70,7 @@ class TinyRank {
   std::int64_t fill(std::int64_t first_sample, int micro, const schedule::TokenRows& out) const;
   TinyRun run_;
   comm::Communicator& world_;
+  std::unique_ptr<comm::Communicator> lagging_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<train::Engine> engine_;
 };

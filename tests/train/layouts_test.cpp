@@ -52,11 +52,13 @@ TEST(Layouts, EveryStrategyTrainsTheSame) {
         run.steps = 3;
         run.ranks = ranks;
         run.plan = tiny_plan(ranks, stage, accumulation, kModes[static_cast<std::size_t>(mode)], recompute, chunk);
-        const std::string what = "ranks " + std::to_string(ranks) + ", accumulation " + std::to_string(accumulation) + ", zero_stage " + std::to_string(stage) + ", update " +
-                                 std::string(name_of(run.plan.update_mode)) + (recompute ? ", recompute" : ", keep") + ", chunk " + std::to_string(chunk);
+        const std::string what = "ranks " + std::to_string(ranks) + ", accumulation " + std::to_string(accumulation) + ", zero_stage " +
+                                 std::to_string(stage) + ", update " + std::string(name_of(run.plan.update_mode)) +
+                                 (recompute ? ", recompute" : ", keep") + ", chunk " + std::to_string(chunk);
         SCOPED_TRACE(what);
         const bool clips = run.plan.update_mode != UpdateMode::kInBackward;
-        const std::string signature = std::to_string(ranks) + "/" + std::to_string(accumulation) + (stage >= 2 ? "/micro" : "/step") + (clips ? "/clipped" : "/free");
+        const std::string signature =
+            std::to_string(ranks) + "/" + std::to_string(accumulation) + (stage >= 2 ? "/micro" : "/step") + (clips ? "/clipped" : "/free");
         if (!clips) run.training.optimizer.gradient_clipping = 0;
         if (!clips && !of_signature.contains(signature)) {  // what in_backward is held against
           TinyRun at_end = run;
@@ -72,7 +74,8 @@ TEST(Layouts, EveryStrategyTrainsTheSame) {
   }
   for (int stage = 0; stage <= 3; ++stage) {
     for (int mode = 0; mode < 3; ++mode) {
-      for (int choice = 0; choice < 4; ++choice) EXPECT_TRUE(combinations.contains({stage, mode, choice % 2, choice / 2})) << stage << " " << mode << " " << choice;
+      for (int choice = 0; choice < 4; ++choice)
+        EXPECT_TRUE(combinations.contains({stage, mode, choice % 2, choice / 2})) << stage << " " << mode << " " << choice;
     }
   }
 }

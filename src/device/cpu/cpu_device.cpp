@@ -171,7 +171,9 @@ CpuFacts read_cpu_facts() {
   return facts;
 }
 
-ResidentBytes read_resident_bytes() { return {kib_field("/proc/self/status", "VmRSS:"), kib_field("/proc/self/status", "VmHWM:")}; }
+ResidentBytes read_resident_bytes() {
+  return {kib_field("/proc/self/status", "VmRSS:"), kib_field("/proc/self/status", "VmHWM:"), kib_field("/proc/self/smaps_rollup", "Pss:")};
+}
 
 void flush_denormals_on_this_thread() {
   constexpr unsigned int kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;

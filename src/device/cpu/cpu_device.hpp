@@ -27,10 +27,12 @@ struct CpuFacts {
 };
 CpuFacts read_cpu_facts();
 
-/// Bytes of this process resident now and at peak (VmRSS, VmHWM), shared windows that it touched included.
+/// Bytes of this process: resident now and at peak (VmRSS, VmHWM), where a page of another rank's window counts in full once
+/// it was read; and now with shared pages divided among who maps them (Pss), so that the ranks' figures add up to the node's.
 struct ResidentBytes {
   std::int64_t now = 0;
   std::int64_t peak = 0;
+  std::int64_t proportional = 0;
 };
 ResidentBytes read_resident_bytes();
 

@@ -1,0 +1,191 @@
+// The main job from outside: what a run leaves, that the same command continues it, and that more ranks or fewer go on from it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/training_runs.hpp"
+
+namespace sluice::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json read_json(const std::string& path) {
+  std::ifstream file(path);
+  return json::parse(file);
+}
+
+class Train : public ::testing::Test {
+ protected:
+  // One undisturbed run that the tests look at or copy.
+  static void SetUpTestSuite() {
+    area_ = new RunArea;
+    first_ = new ProgramOutcome(run_program(area_->train(2, "first", {"--steps", "30", "--set", valid(), "--set", "sluice.evaluate.interval=12"})));
+    ASSERT_TRUE(ended_with(*first_, 0));
+  }
+  static void TearDownTestSuite() {
+    delete first_;
+    delete area_;
+  }
+  static std::string valid() { return "sluice.data.valid=[\"" + area_->valid() + "\"]"; }
+  static std::string run(const std::string& name) { return *area_ / name; }
+  /// A copy of the first run to go on from.
+  static void copy_first(const std::string& name) { fs::copy(run("first"), run(name), fs::copy_options::recursive); }
+  static std::vector<std::string> with_evaluation(std::vector<std::string> more) {
+    for (const std::string& word : {std::string("--set"), valid(), std::string("--set"), std::string("sluice.evaluate.interval=12")}) more.push_back(word);
+    return more;
+  }
+
+  static RunArea* area_;
+  static ProgramOutcome* first_;
+};
+RunArea* Train::area_ = nullptr;
+ProgramOutcome* Train::first_ = nullptr;
+
+TEST_F(Train, LeavesARunDirectory) {
+  const std::string first = run("first");
+  const RunStatus status = read_run_status(first);
+  EXPECT_EQ(status.state, "finished");
+  EXPECT_EQ(status.step, 30);
+  EXPECT_EQ(status.exit_code, 0);
+  EXPECT_EQ(status.last_checkpoint, "step-00000030");
+  EXPECT_EQ(status.attempt, 1);
+  EXPECT_FALSE(status.retriable);
+  EXPECT_THAT(checkpoint_names(first), ElementsAre("step-00000010", "step-00000020", "step-00000030"));
+  for (const char* file : {"manifest.json", "rank-00000.h5", "rank-00001.h5", "model.h5"}) {
+    EXPECT_TRUE(fs::exists(first + "/checkpoints/step-00000030/" + file)) << file;
+  }
+
+  EXPECT_TRUE(has_each_step_once(first, 30));
+  const Records records = read_records(first);
+  EXPECT_NEAR(records.steps.front().loss_value(), std::log(257.0), 0.1);  // an untrained model knows nothing
+  EXPECT_LT(records.steps.back().loss_value(), 4);
+  ASSERT_EQ(records.evaluations.size(), 3U);
+  EXPECT_EQ(records.evaluations[0].first, 12);
+  EXPECT_EQ(records.evaluations[1].first, 24);
+  EXPECT_EQ(records.evaluations[2].first, 30);
+
+  const json run = read_json(first + "/run.json");
+  EXPECT_EQ(run.at("model").at("vocab"), 257);
+  EXPECT_FALSE(run.at("versions").at("mpi").get<std::string>().empty());
+  EXPECT_EQ(run.at("hosts").size(), 1U);
+  EXPECT_GT(run.at("started").get<double>(), 1.7e9);
+  const json plan = read_json(first + "/plan.json");
+  EXPECT_EQ(plan.at("plan").at("mesh").at("data"), 2);
+  EXPECT_EQ(plan.at("plan").at("micro_batch").get<int>() * plan.at("plan").at("accumulation").get<int>() * 2, 8);
+  EXPECT_GT(plan.at("prediction").at("seconds").get<double>(), 0);
+  EXPECT_FALSE(plan.at("refused").empty());
+  EXPECT_EQ(plan.at("signature").at("dtypes"), "f32");
+  const json profile = read_json(first + "/profile.json");
+  EXPECT_GT(profile.at("machine").at("flops_per_core").get<double>(), 1e8);
+
+  const json trace = read_json(first + "/trace.json");
+  const json& events = trace.is_array() ? trace : trace.at("traceEvents");
+  std::size_t spans = 0;
+  for (const json& event : events) spans += event.at("ph") == "X" ? 1 : 0;
+  EXPECT_GT(spans, 50U);
+
+  std::ifstream log(first + "/log/rank-00000.log");
+  const std::string text{std::istreambuf_iterator<char>(log), std::istreambuf_iterator<char>()};
+  EXPECT_THAT(text, HasSubstr("finished: 30 steps"));
+  EXPECT_FALSE(fs::exists(first + "/log/rank-00001.log"));  // it had nothing to say
+  EXPECT_THAT(first_->output, HasSubstr("arithmetic signature: dp 2 x micro"));
+  EXPECT_THAT(first_->output, HasSubstr("not taken:"));
+  EXPECT_EQ(first_->output.find('\033'), std::string::npos);  // no terminal, no control characters
+}
+
+TEST_F(Train, TheSameCommandAgainEndsAtOnceAndChangesNothing) {
+  const auto before = snapshot(run("first"));
+  const ProgramOutcome again = run_program(area_->train(2, "first", with_evaluation({"--steps", "30"})));
+  ASSERT_TRUE(ended_with(again, 0));
+  EXPECT_THAT(again.output, HasSubstr("this run is finished (30 steps)"));
+  EXPECT_THAT(changed_files(before, snapshot(run("first"))), ElementsAre());
+}
+
+TEST_F(Train, MoreStepsGoOnAndTheLossesAreThoseOfOneLongRun) {
+  copy_first("longer");
+  ASSERT_TRUE(ended_with(run_program(area_->train(2, "longer", with_evaluation({"--steps", "70"}))), 0));
+  ASSERT_TRUE(ended_with(run_program(area_->train(2, "one-long", with_evaluation({"--steps", "70", "--plan", run("first") + "/plan.json"}))), 0));
+  EXPECT_TRUE(has_each_step_once(run("longer"), 70));
+  const Records records = read_records(run("longer"));
+  EXPECT_EQ(records.steps[29].attempt, 1);
+  EXPECT_EQ(records.steps[30].attempt, 2);
+  // Past the border of the epoch after step 58; the first run evaluated at its own end too.
+  const Records straight = read_records(run("one-long"));
+  for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(records.steps[i].loss, straight.steps[i].loss) << "step " << i + 1;
+  EXPECT_EQ(records.evaluations.back(), straight.evaluations.back());
+  EXPECT_EQ(read_run_status(run("longer")).attempt, 2);
+}
+
+TEST_F(Train, TwoRunsWithOnePlanHaveTheSameBits) {
+  ASSERT_TRUE(ended_with(run_program(area_->train(2, "second", with_evaluation({"--steps", "30", "--plan", run("first") + "/plan.json"}))), 0));
+  EXPECT_TRUE(same_bits(run("second"), run("first")));
+  EXPECT_FALSE(fs::exists(run("second") + "/profile.json"));  // nothing had to be measured
+}
+
+TEST_F(Train, OtherRankCountsGoOnWithinTolerance) {
+  ASSERT_TRUE(ended_with(run_program(area_->train(2, "reference", with_evaluation({"--steps", "40", "--plan", run("first") + "/plan.json"}))), 0));
+  const Records reference = read_records(run("reference"));
+  // Four ranks divide the batch of eight, as one does; three don't.
+  for (const int ranks : {1, 4}) {
+    SCOPED_TRACE(ranks);
+    const std::string name = "on-" + std::to_string(ranks);
+    copy_first(name);
+    const ProgramOutcome outcome = run_program(area_->train(ranks, name, with_evaluation({"--steps", "40"})));
+    ASSERT_TRUE(ended_with(outcome, 0));
+    EXPECT_THAT(outcome.output, HasSubstr("can't be kept: it is for 2 ranks, here are " + std::to_string(ranks)));
+    EXPECT_THAT(outcome.output, HasSubstr("made under another arithmetic signature"));
+    ASSERT_TRUE(has_each_step_once(run(name), 40));
+    const Records records = read_records(run(name));
+    for (std::size_t i = 30; i < 40; ++i) {
+      EXPECT_NEAR(records.steps[i].loss_value(), reference.steps[i].loss_value(), 1e-5 * reference.steps[i].loss_value()) << "step " << i + 1;
+    }
+  }
+}
+
+TEST_F(Train, ThreeRanksGoOnFromTwo) {
+  const std::vector<std::string> batch = {"--set", "train_batch_size=12"};
+  const auto train = [&](int ranks, const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), batch.begin(), batch.end());
+    return run_program(area_->train(ranks, name, more));
+  };
+  const std::string two = area_->plan({.ranks = 2, .zero_stage = 3, .micro_batch = 3, .accumulation = 2, .rcache_elements = 65536});
+  const std::string three = area_->plan({.ranks = 3, .zero_stage = 2, .micro_batch = 2, .accumulation = 2, .update_mode = "at_end"});
+  ASSERT_TRUE(ended_with(train(2, "twelve", {"--steps", "20", "--plan", two}), 0));
+  fs::copy(run("twelve"), run("twelve-on-3"), fs::copy_options::recursive);
+  ASSERT_TRUE(ended_with(train(2, "twelve", {"--steps", "30", "--plan", two}), 0));
+  ASSERT_TRUE(ended_with(train(3, "twelve-on-3", {"--steps", "30", "--plan", three}), 0));
+  ASSERT_TRUE(has_each_step_once(run("twelve-on-3"), 30));
+  const Records reference = read_records(run("twelve")), records = read_records(run("twelve-on-3"));
+  for (std::size_t i = 20; i < 30; ++i) {
+    EXPECT_NEAR(records.steps[i].loss_value(), reference.steps[i].loss_value(), 1e-5 * reference.steps[i].loss_value()) << "step " << i + 1;
+  }
+}
+
+TEST_F(Train, FlagsAloneAreEnoughWithoutALauncher) {
+  const ProgramOutcome outcome =
+      run_program(area_->sluice({"train", "--model", area_->model(), "--set", "sluice.init=scratch", "--data", area_->text(), "--sequence-length", "16",
+                                 "--epochs", "0.1", "--train-batch-size", "4", "--learning-rate", "1e-3", "--lr-scheduler-type", "linear", "--warmup-steps",
+                                 "3", "--threads", "1", "--output", run("flags")}));
+  ASSERT_TRUE(ended_with(outcome, 0));
+  // 937 samples of 16 tokens, a tenth of them in batches of 4.
+  EXPECT_TRUE(has_each_step_once(run("flags"), 24));
+  EXPECT_EQ(read_run_status(run("flags")).state, "finished");
+}
+
+TEST_F(Train, DumpsItsGraph) {
+  const ProgramOutcome outcome = run_program(area_->train(2, "dump", {"--steps", "2", "--plan", area_->plan(), "--dump-graph"}));
+  ASSERT_TRUE(ended_with(outcome, 0));
+  for (const char* kind : {"load", "agree", "compute", "scatter", "gather", "norm", "update"}) EXPECT_THAT(outcome.output, HasSubstr(kind));
+}
+
+}  // namespace
+}  // namespace sluice::testing
