@@ -37,8 +37,8 @@ struct GenerateOptions {
 struct Command {
   Verb verb = Verb::kText;
   std::string text;
-  ConfigurationRequest request;       // train, profile, plan, config check
-  std::optional<std::int64_t> ranks;  // --ranks: to plan for, where MPI does not say (plan, config check, train --dry-run)
+  ConfigurationRequest request;                // train, profile, plan, config check
+  std::optional<std::int64_t> ranks;           // --ranks: to plan for, where MPI does not say (plan, config check, train --dry-run)
   std::optional<std::int64_t> ranks_per_node;  // likewise; absent: all on one node
   std::string machine_file;                    // plan: instead of this machine's profile
   std::string path;                            // checkpoint verbs: a run directory, its checkpoints or one of them

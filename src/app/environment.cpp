@@ -19,4 +19,11 @@ std::string value_of(const Environment& environment, const std::string& name) {
   return found == environment.end() ? std::string() : found->second;
 }
 
+bool is_later_rank(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const std::string rank = value_of(environment, name); !rank.empty()) return rank != "0";
+  }
+  return false;
+}
+
 }  // namespace sluice::app

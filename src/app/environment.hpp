@@ -14,4 +14,8 @@ Environment read_environment();
 /// The variable's value; empty where it is not set.
 std::string value_of(const Environment& environment, const std::string& name);
 
+/// A launcher started this process as another rank than 0, going by the variables that Open MPI, PMIx, MPICH and Slurm set. For
+/// what all ranks would say alike before MPI is up.
+bool is_later_rank(const Environment& environment);
+
 }  // namespace sluice::app

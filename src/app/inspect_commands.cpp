@@ -60,7 +60,8 @@ class TextOut {
 int list_checkpoints_command(const Command& command) {
   const std::vector<checkpoint::Entry> entries = checkpoint::list_checkpoints(checkpoint::locate_checkpoints(command.path).directory);
   print(command.json ? checkpoint::to_json(entries) : checkpoint::describe(entries));
-  const bool damaged = std::any_of(entries.begin(), entries.end(), [](const checkpoint::Entry& e) { return e.state == checkpoint::State::kDamaged; });
+  const bool damaged =
+      std::any_of(entries.begin(), entries.end(), [](const checkpoint::Entry& e) { return e.state == checkpoint::State::kDamaged; });
   return static_cast<int>(damaged ? ExitCode::kFormat : ExitCode::kFinished);
 }
 
@@ -99,7 +100,9 @@ int generate_command(const Command& command) {
   for (const std::int64_t token : wanted.prompt_tokens) prompt.push_back(static_cast<std::int32_t>(token));
   const bool bytes = model.vocab == formats::kByteVocabulary;
   if (prompt.empty()) {
-    if (!bytes) throw RequestError(cat(wanted.model, ": its vocabulary of ", model.vocab, " tokens isn't the byte vocabulary of ", formats::kByteVocabulary, "; give --prompt-tokens"));
+    if (!bytes)
+      throw RequestError(cat(wanted.model, ": its vocabulary of ", model.vocab, " tokens isn't the byte vocabulary of ",
+                             formats::kByteVocabulary, "; give --prompt-tokens"));
     prompt = formats::encode_bytes(wanted.prompt);
     if (prompt.empty()) prompt.push_back(formats::kEndOfDocument);  // what stands before a document's first byte
   }
@@ -111,7 +114,7 @@ int generate_command(const Command& command) {
   train::EngineSetup setup;
   setup.model = model;
   setup.training.batch = {1, 1, 1, model.context};
-  setup.plan.threads = threads_per_rank(wanted.threads, 1, device::read_cpu_facts());
+  setup.plan.threads = threads_per_rank(wanted.threads, 1, device::read_cpu_facts().cores, device::read_cpu_facts());
   setup.plan.chunk_elements = 1 << 22;
   setup.plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), 0);
   setup.group = world.get();
@@ -124,7 +127,8 @@ int generate_command(const Command& command) {
     for (const train::HeldPiece& piece : engine.held_pieces()) {
       if (piece.plane == chunks::Plane::kWorking) parameters.push_back(piece);
     }
-    checkpoint::load_checkpoint(*world, newest_whole(wanted.model), train::param_infos(engine.model()), train::checkpoint_pieces(engine.model(), parameters));
+    checkpoint::load_checkpoint(*world, newest_whole(wanted.model), train::param_infos(engine.model()),
+                                train::checkpoint_pieces(engine.model(), parameters));
   }
   train::GenerateOptions options;
   options.max_tokens = wanted.max_new_tokens;

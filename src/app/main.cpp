@@ -43,9 +43,7 @@ int look_around(const app::Command& command, const app::Environment& environment
   return static_cast<int>(app::worst_of(findings) == app::Severity::kProblem ? ExitCode::kEnvironment : ExitCode::kFinished);
 }
 
-int run(const std::vector<std::string>& arguments) {
-  const app::Environment environment = app::read_environment();
-  const app::Command command = app::parse_command_line(arguments, SLUICE_VERSION);
+int run(const app::Command& command, const app::Environment& environment) {
   switch (command.verb) {
     case app::Verb::kText:
       print(command.text);
@@ -80,8 +78,16 @@ int end(ExitCode code, const char* what) {
 }  // namespace
 
 int main(int count, char** values) {
+  const app::Environment environment = app::read_environment();
+  app::Command command;
   try {
-    return run({values + 1, values + count});
+    command = app::parse_command_line({values + 1, values + count}, SLUICE_VERSION);
+  } catch (const Error& error) {
+    // All ranks were given the same words; one of them is enough to say what is wrong with these.
+    return app::is_later_rank(environment) ? static_cast<int>(error.code()) : end(error.code(), error.what());
+  }
+  try {
+    return run(command, environment);
   } catch (const Error& error) {
     return end(error.code(), error.what());
   } catch (const std::bad_alloc&) {

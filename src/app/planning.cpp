@@ -67,8 +67,10 @@ std::optional<profile::Measurement> find_cached(const std::string& key, const st
 }
 
 /// The profile of these ranks, measured or cached; the same on all. Collective.
-profile::Measurement profile_of(comm::Communicator& world, const Configuration& configuration, const spec::ModelSpec& model, int threads, const std::string& run_file, Log& log) {
-  profile::MeasureRequest request{model, configuration.training.batch.sequence_length, rows_to_time(configuration.training.batch, world.size()), threads};
+profile::Measurement profile_of(comm::Communicator& world, const Configuration& configuration, const spec::ModelSpec& model, int threads,
+                                const std::string& run_file, Log& log) {
+  profile::MeasureRequest request{model, configuration.training.batch.sequence_length,
+                                  rows_to_time(configuration.training.batch, world.size()), threads};
   const std::string key = profile::cache_key(world, request);
   const std::string folder = cache_folder();
   const std::string cache_file = folder.empty() ? std::string() : cat(folder, "/profile-", Hash().add(key).hex(), ".json");
@@ -81,15 +83,19 @@ profile::Measurement profile_of(comm::Communicator& world, const Configuration& 
   if (!text.empty()) {
     log.note("profile: measured before for these hosts and shapes (--reprofile measures again)");
   } else {
-    log.note(cat("profile: measuring ", world.size(), " rank", world.size() == 1 ? "" : "s", " of ", threads, " thread", threads == 1 ? "" : "s", " ..."));
+    log.note(cat("profile: measuring ", world.size(), " rank", world.size() == 1 ? "" : "s", " of ", threads, " thread",
+                 threads == 1 ? "" : "s", " ..."));
     text = profile::to_json(key, profile::measure(world, request));
   }
   profile::Measurement measurement = profile::measurement_from_json(text, "the profile", ignored);
   if (world.rank() == 0) {
     const spec::MachineSpec& m = measurement.machine;
-    log.note(cat("profile: ", m.device_name, " (", m.isa, "), ", m.cores_per_node, " cores; a core ", static_cast<std::int64_t>(m.flops_per_core / 1e9), " GFLOP/s, memory ",
-                 format_bytes(static_cast<std::int64_t>(m.memory_bytes_per_second)), "/s, optimizer ", format_bytes(static_cast<std::int64_t>(m.update_bytes_per_second)), "/s a rank",
-                 world.size() > 1 ? cat(", gather ", format_bytes(static_cast<std::int64_t>(m.gather.bytes_per_second)), "/s, reduce ", format_bytes(static_cast<std::int64_t>(m.scatter.bytes_per_second)), "/s")
+    log.note(cat("profile: ", m.device_name, " (", m.isa, "), ", m.cores_per_node, " cores; a core ",
+                 static_cast<std::int64_t>(m.flops_per_core / 1e9), " GFLOP/s, memory ",
+                 format_bytes(static_cast<std::int64_t>(m.memory_bytes_per_second)), "/s, optimizer ",
+                 format_bytes(static_cast<std::int64_t>(m.update_bytes_per_second)), "/s a rank",
+                 world.size() > 1 ? cat(", gather ", format_bytes(static_cast<std::int64_t>(m.gather.bytes_per_second)), "/s, reduce ",
+                                        format_bytes(static_cast<std::int64_t>(m.scatter.bytes_per_second)), "/s")
                                   : std::string()));
     if (!measurement.spread.empty()) log.note(cat("profile: ", measurement.spread));
     // Caches help the next run; this one doesn't need them.
@@ -118,7 +124,8 @@ plan::Choices pins_of(const Configuration& configuration) {
   plan::Choices choices;
   for (const std::string& pin : configuration.pins) {
     if (pin == "zero_optimization" || pin == "zero_optimization.stage") {
-      if (!configuration.hints.zero_stage) throw RequestError(cat("--pin ", pin, ": the configuration says nothing about zero_optimization.stage that could be kept"));
+      if (!configuration.hints.zero_stage)
+        throw RequestError(cat("--pin ", pin, ": the configuration says nothing about zero_optimization.stage that could be kept"));
       choices.zero_stage = static_cast<int>(*configuration.hints.zero_stage);
     } else {
       throw RequestError(cat("--pin ", pin, ": can't be pinned; known: zero_optimization. A whole plan is kept with --plan FILE"));
@@ -127,7 +134,8 @@ plan::Choices pins_of(const Configuration& configuration) {
   return choices;
 }
 
-plan::PlanRequest plan_request(const Configuration& configuration, const spec::ModelSpec& model, const spec::MachineSpec& machine, const spec::Budget& budget, int threads, std::int64_t ranks) {
+plan::PlanRequest plan_request(const Configuration& configuration, const spec::ModelSpec& model, const spec::MachineSpec& machine,
+                               const spec::Budget& budget, int threads, std::int64_t ranks) {
   plan::PlanRequest request;
   request.model = model;
   request.mesh = configuration.mesh;
@@ -147,23 +155,31 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
   const spec::BatchSpec& batch = request.configuration->training.batch;
   if (plan.mesh.ranks() != ranks) return cat("it is for ", plan.mesh.ranks(), " ranks, here are ", ranks);
   if (plan.micro_batch * plan.accumulation * plan.mesh.data != batch.global_batch) {
-    return cat("its batch of ", plan.micro_batch, " x ", plan.accumulation, " x ", plan.mesh.data, " isn't the global batch of ", batch.global_batch);
+    return cat("its batch of ", plan.micro_batch, " x ", plan.accumulation, " x ", plan.mesh.data, " isn't the global batch of ",
+               batch.global_batch);
   }
-  if (batch.micro_batch > 0 && batch.micro_batch != plan.micro_batch) return cat("its micro-batch is ", plan.micro_batch, ", ", batch.micro_batch, " is asked");
-  if (static_cast<std::int64_t>(plan.recompute.size()) != 2 * request.model->layers + 2) return cat("it is for a model of ", (static_cast<std::int64_t>(plan.recompute.size()) - 2) / 2, " layers");
-  if (request.configuration->threads > 0 && plan.threads != request.configuration->threads) return cat("it is for ", plan.threads, " threads a rank, ", request.configuration->threads, " are asked");
-  if (plan.update_mode == spec::UpdateMode::kInBackward && request.configuration->training.optimizer.gradient_clipping > 0) return "it updates in backward, which can't clip";
+  if (batch.micro_batch > 0 && batch.micro_batch != plan.micro_batch)
+    return cat("its micro-batch is ", plan.micro_batch, ", ", batch.micro_batch, " is asked");
+  if (static_cast<std::int64_t>(plan.recompute.size()) != 2 * request.model->layers + 2)
+    return cat("it is for a model of ", (static_cast<std::int64_t>(plan.recompute.size()) - 2) / 2, " layers");
+  if (request.configuration->threads > 0 && plan.threads != request.configuration->threads)
+    return cat("it is for ", plan.threads, " threads a rank, ", request.configuration->threads, " are asked");
+  if (plan.update_mode == spec::UpdateMode::kInBackward && request.configuration->training.optimizer.gradient_clipping > 0)
+    return "it updates in backward, which can't clip";
   const auto modules = parallel::make_unsharded_modules();
   const model::Model model = model::build_model(*request.model, *modules);
-  const chunks::ChunkLayout layout(model.params, optim::group_parameters(model.params, request.configuration->training.optimizer), plan.chunk_elements);
-  const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, {.model = &model,
-                                                                                 .layout = &layout,
-                                                                                 .plan = plan,
-                                                                                 .sequence_length = batch.sequence_length,
-                                                                                 .ranks = ranks,
-                                                                                 .clips = request.configuration->training.optimizer.gradient_clipping > 0});
+  const chunks::ChunkLayout layout(model.params, optim::group_parameters(model.params, request.configuration->training.optimizer),
+                                   plan.chunk_elements);
+  const schedule::StepGraph graph =
+      schedule::build(schedule::GraphKind::kStep, {.model = &model,
+                                                   .layout = &layout,
+                                                   .plan = plan,
+                                                   .sequence_length = batch.sequence_length,
+                                                   .ranks = ranks,
+                                                   .clips = request.configuration->training.optimizer.gradient_clipping > 0});
   if (graph.arena_bytes[0] > request.budget.device_bytes) {
-    return cat("it needs ", format_bytes(graph.arena_bytes[0]), " of device memory a rank, ", format_bytes(request.budget.device_bytes), " are left");
+    return cat("it needs ", format_bytes(graph.arena_bytes[0]), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
+               " are left");
   }
   return {};
 }
@@ -207,11 +223,13 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   text = world.broadcast(text, 0);
   Planned planned;
   if (text.empty()) {
-    const profile::Measurement measurement = profile_of(world, configuration, *request.model, request.threads, request.directory->profile_file(), log);
+    const profile::Measurement measurement =
+        profile_of(world, configuration, *request.model, request.threads, request.directory->profile_file(), log);
     planned.machine = measurement.machine;
     together(world, [&] {
       if (!root) return;
-      const plan::PlanRequest search = plan_request(configuration, *request.model, measurement.machine, request.budget, request.threads, world.size());
+      const plan::PlanRequest search =
+          plan_request(configuration, *request.model, measurement.machine, request.budget, request.threads, world.size());
       const plan::PlanResult result = plan::search(search);
       log.note(plan::explain(search, result));
       text = plan::to_json(search, result, spec::to_json(train::signature_of(result.plan, ops::make_cpu_context(result.plan.threads))));
@@ -249,7 +267,7 @@ int plan_command(const Command& command) {
   const int on_node = static_cast<int>(command.ranks_per_node.value_or(ranks));
   spec::MachineSpec machine;
   spec::Budget budget;
-  int threads = threads_per_rank(configuration.threads, on_node, facts);
+  int threads = threads_per_rank(configuration.threads, on_node, facts.cores, facts);
   if (!command.machine_file.empty()) {
     machine = spec::machine_spec_from_json(read_file(command.machine_file), command.machine_file);
     if (command.ranks_per_node) machine.ranks_per_node = on_node;
@@ -277,7 +295,8 @@ int plan_command(const Command& command) {
   if (configuration.dump_graph) {
     const auto modules = parallel::make_unsharded_modules();
     const model::Model built = model::build_model(model, *modules);
-    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built.params, configuration.training.optimizer), result.plan.chunk_elements);
+    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built.params, configuration.training.optimizer),
+                                     result.plan.chunk_elements);
     schedule::build(schedule::GraphKind::kStep, {.model = &built,
                                                  .layout = &layout,
                                                  .plan = result.plan,
@@ -299,11 +318,12 @@ int profile_command(const Command& command) {
     Configuration configuration;
     spec::ModelSpec model;
     int threads = 1;
+    const int cores = profile::cores_of_node(*world);
     together(*world, [&] {
       configuration = load_configuration(command.request, world->size(), Demand::kPlan);
       model = resolve_model(configuration);
       settle_model(configuration, model);
-      threads = threads_per_rank(configuration.threads, world->node_size(), device::read_cpu_facts());
+      threads = threads_per_rank(configuration.threads, world->node_size(), cores, device::read_cpu_facts());
       configuration.reprofile = true;
     });
     const profile::Measurement measurement = profile_of(*world, configuration, model, threads, {}, log);

@@ -37,12 +37,14 @@ void Progress::say(const std::string& line) {
 
 void Progress::on_step(const train::StepMetrics& m) {
   if (options_.rank != 0) return;
-  metrics_->append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped, options_.attempt, wall_seconds()});
+  metrics_->append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
+                                options_.attempt, wall_seconds()});
   on_state_(m.step, {});
   mean_seconds_ = mean_seconds_ == 0 ? m.step_seconds : 0.9 * mean_seconds_ + 0.1 * m.step_seconds;
-  const std::string line = cat("step ", m.step, "/", options_.steps, "  loss ", fixed(m.loss, 4), "  |g| ", fixed(m.grad_norm, 3), "  lr ", m.learning_rate, "  ", format_seconds(m.step_seconds),
-                               "/step  ", fixed(m.tokens_per_second, m.tokens_per_second < 100 ? 1 : 0), " tokens/s  ", options_.memory, "  left ",
-                               format_seconds(mean_seconds_ * static_cast<double>(options_.steps - m.step)));
+  const std::string line =
+      cat("step ", m.step, "/", options_.steps, "  loss ", fixed(m.loss, 4), "  |g| ", fixed(m.grad_norm, 3), "  lr ", m.learning_rate,
+          "  ", format_seconds(m.step_seconds), "/step  ", fixed(m.tokens_per_second, m.tokens_per_second < 100 ? 1 : 0), " tokens/s  ",
+          options_.memory, "  left ", format_seconds(mean_seconds_ * static_cast<double>(options_.steps - m.step)));
   if (options_.terminal) {
     const std::int64_t now = now_ns();
     if (now - last_shown_ns_ < kRewriteEveryNs && m.step != options_.steps) return;
@@ -63,7 +65,8 @@ void Progress::on_step(const train::StepMetrics& m) {
 void Progress::on_evaluation(const train::EvaluationMetrics& m) {
   if (options_.rank != 0) return;
   metrics_->append(EvaluateMetrics{m.step, m.loss, m.perplexity, m.tokens});
-  say(cat("evaluation after step ", m.step, ": loss ", fixed(m.loss, 4), ", perplexity ", fixed(m.perplexity, 2), " over ", m.tokens, " tokens"));
+  say(cat("evaluation after step ", m.step, ": loss ", fixed(m.loss, 4), ", perplexity ", fixed(m.perplexity, 2), " over ", m.tokens,
+          " tokens"));
 }
 
 void Progress::on_checkpoint(const checkpoint::CommitResult& result, double seconds) {
@@ -81,7 +84,8 @@ void Progress::on_checkpoint(const checkpoint::CommitResult& result, double seco
 
 void Progress::on_stop(std::int64_t step, bool step_was_dropped) {
   if (options_.rank != 0) return;
-  say(cat("asked to stop: ", step_was_dropped ? cat("step ", step + 1, " was dropped, ") : std::string(), "the state of step ", step, " is saved now"));
+  say(cat("asked to stop: ", step_was_dropped ? cat("step ", step + 1, " was dropped, ") : std::string(), "the state of step ", step,
+          " is saved now"));
 }
 
 }  // namespace sluice::app

@@ -17,15 +17,17 @@ class Progress final : public train::Observer {
  public:
   struct Options {
     int rank = 0;
-    std::int64_t first_step = 0;      // resumed from
-    std::int64_t steps = 0;           // the run's last
+    std::int64_t first_step = 0;  // resumed from
+    std::int64_t steps = 0;       // the run's last
     std::int64_t attempt = 1;
-    std::int64_t print_interval = 0;  // steps between plain lines; 0: at most one a second. A terminal's line is rewritten at most ten times a second
+    std::int64_t print_interval =
+        0;  // steps between plain lines; 0: at most one a second. A terminal's line is rewritten at most ten times a second
     bool terminal = false;
-    std::string memory;               // "device 1.2 GiB, host 3 MiB": planned, per rank
+    std::string memory;  // "device 1.2 GiB, host 3 MiB": planned, per rank
   };
   /// `metrics` may be null (other ranks); both outlive this. `on_state(step, checkpoint)` is called after each step and save.
-  Progress(const Options& options, Log& log, MetricsFile* metrics, std::function<void(std::int64_t step, const std::string& checkpoint)> on_state);
+  Progress(const Options& options, Log& log, MetricsFile* metrics,
+           std::function<void(std::int64_t step, const std::string& checkpoint)> on_state);
 
   void on_step(const train::StepMetrics& metrics) override;
   void on_evaluation(const train::EvaluationMetrics& metrics) override;

@@ -49,7 +49,9 @@ spec::ModelSpec resolve_model(const Configuration& configuration) {
       if (entry.state == checkpoint::State::kWhole) path = entry.path;
     }
   }
-  if (path.empty()) throw RequestError(cat(configuration.model_path, ": no config.json and no whole checkpoint; give a Hugging Face directory, a run directory or a preset's name"));
+  if (path.empty())
+    throw RequestError(cat(configuration.model_path,
+                           ": no config.json and no whole checkpoint; give a Hugging Face directory, a run directory or a preset's name"));
   return spec::model_spec_from_json(checkpoint::read_manifest(path).documents.model, path);
 }
 
@@ -72,9 +74,10 @@ void together(comm::Communicator& world, const std::function<void()>& part) {
   comm::agree_or_throw(world, failure, code);
 }
 
-int threads_per_rank(std::int64_t asked, int ranks_on_node, const device::CpuFacts& facts) {
+int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts) {
   if (asked > 0) return static_cast<int>(asked);
-  return std::max(1, facts.cores / std::max(1, ranks_on_node));
+  const bool bound_apart = facts.cores * ranks_on_node <= node_cores;
+  return bound_apart ? std::max(1, facts.cores) : std::max(1, node_cores / std::max(1, ranks_on_node));
 }
 
 spec::Budget resolve_budget(const Configuration& configuration, int ranks_on_node, const device::CpuFacts& facts) {
@@ -85,11 +88,17 @@ spec::Budget resolve_budget(const Configuration& configuration, int ranks_on_nod
   budget.device_bytes = configuration.device_memory_bytes.value_or(0);
   const std::int64_t given = budget.host_bytes + budget.device_bytes * ranks_on_node;
   if (given > facts.memory_total_bytes) {
-    throw EnvironmentError(cat("memory: ", ranks_on_node, " ranks of --device-memory ", format_bytes(budget.device_bytes), " and --host-memory ", format_bytes(budget.host_bytes), " need ",
-                               format_bytes(given), ", this node has ", format_bytes(facts.memory_total_bytes), " (", facts.memory_limit_source, "); give less or fewer ranks"));
+    throw EnvironmentError(cat("memory: ", ranks_on_node, " ranks of --device-memory ", format_bytes(budget.device_bytes),
+                               " and --host-memory ", format_bytes(budget.host_bytes), " need ", format_bytes(given), ", this node has ",
+                               format_bytes(facts.memory_total_bytes), " (", facts.memory_limit_source, "); give less or fewer ranks"));
   }
-  if (!configuration.device_memory_bytes) budget.device_bytes = std::max<std::int64_t>(0, usable - budget.host_bytes) / std::max(1, ranks_on_node);
-  if (!configuration.host_memory_bytes) budget.host_bytes = std::max<std::int64_t>(0, usable - budget.device_bytes * ranks_on_node);
+  // Host arenas hold tokens and control words only, so where nobody says otherwise a sixteenth is plenty.
+  if (!configuration.host_memory_bytes) {
+    const std::int64_t left = configuration.device_memory_bytes ? usable - budget.device_bytes * ranks_on_node : 0;
+    budget.host_bytes = std::max(left, usable / 16);
+  }
+  if (!configuration.device_memory_bytes)
+    budget.device_bytes = std::max<std::int64_t>(0, usable - budget.host_bytes) / std::max(1, ranks_on_node);
   return budget;
 }
 

@@ -27,8 +27,9 @@ spec::ModelSpec resolve_model(const Configuration& configuration);
 /// Runs `part` on every rank; where it throws on any, every rank throws the lowest failing one's error, once for all. Collective.
 void together(comm::Communicator& world, const std::function<void()>& part);
 
-/// Threads per rank: what was asked, else the affinity's cores over the node's ranks, at least 1.
-int threads_per_rank(std::int64_t asked, int ranks_on_node, const device::CpuFacts& facts);
+/// Threads per rank: what was asked, else this rank's cores where the launcher bound each rank to its own, else the node's cores
+/// over its ranks; at least 1. `node_cores`: that the node's ranks may use together.
+int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts);
 
 /// Bytes that plans may use on this node: what the user gave, else a part of what is free, less a margin. Throws
 /// EnvironmentError where the user's figures exceed what the node or the cgroup has.

@@ -30,6 +30,7 @@
 #include "data/sampler.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "ops/context.hpp"
+#include "profile/measure.hpp"
 #include "profile/trace_ring.hpp"
 #include "train/loop.hpp"
 
@@ -44,12 +45,21 @@ constexpr std::size_t kTraceSpans = 1 << 16;  // spans kept of the last steps: 2
 class Job {
  public:
   Job(const Command& command, const Environment& environment, comm::Communicator& world)
-      : command_(command), environment_(environment), world_(world), log_({.rank = world.rank(), .colour = takes_colour(environment, STDERR_FILENO)}) {}
+      : command_(command),
+        environment_(environment),
+        world_(world),
+        log_({.rank = world.rank(), .colour = takes_colour(environment, STDERR_FILENO)}) {}
 
   int run() {
+    node_cores_ = profile::cores_of_node(world_);
     together(world_, [&] { read_request(); });
     together(world_, [&] { claim(); });
     if (already_finished()) return 0;
+    // From here on a signal is a wish to stop, also while the machine is measured and the state is loaded.
+    stop_.emplace(stop_file());
+    hosts_ = world_.all_gather(world_.host_name());
+    std::sort(hosts_.begin(), hosts_.end());
+    hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
     together(world_, [&] { open_log(); });
     find_checkpoint();
     make_plan();
@@ -74,7 +84,9 @@ class Job {
   }
 
  private:
-  static bool takes_colour(const Environment& environment, int descriptor) { return isatty(descriptor) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb"; }
+  static bool takes_colour(const Environment& environment, int descriptor) {
+    return isatty(descriptor) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
+  }
 
   void read_request() {
     refuse_wrong_launch(environment_, world_.size());
@@ -91,12 +103,13 @@ class Job {
     corpus_->check(tokens * rank / ranks, tokens * (rank + 1) / ranks);
     steps_ = configuration_.steps.value_or(0);
     if (configuration_.epochs) {
-      steps_ = static_cast<std::int64_t>(std::ceil(*configuration_.epochs * static_cast<double>(sampler_->samples_per_epoch()) / static_cast<double>(training.batch.global_batch)));
+      steps_ = static_cast<std::int64_t>(std::ceil(*configuration_.epochs * static_cast<double>(sampler_->samples_per_epoch()) /
+                                                   static_cast<double>(training.batch.global_batch)));
     }
     if (steps_ <= 0) throw RequestError(cat("the run would have ", steps_, " steps; give --steps or --epochs greater than 0"));
     settle_steps(configuration_, steps_);
     facts_ = device::read_cpu_facts();
-    threads_ = threads_per_rank(configuration_.threads, world_.node_size(), facts_);
+    threads_ = threads_per_rank(configuration_.threads, world_.node_size(), node_cores_, facts_);
     budget_ = resolve_budget(configuration_, world_.node_size(), facts_);
     directory_.emplace(configuration_.output);
     std::vector<DataFile> train_files, valid_files;
@@ -110,7 +123,9 @@ class Job {
   void claim() {
     if (world_.rank() != 0) return;
     if (configuration_.resume == ResumeMode::kNever && directory_->has_run()) {
-      throw RequestError(cat(directory_->path(), ": a run stands here already and --resume never forbids to continue it; give another --output or remove the folder"));
+      throw RequestError(
+          cat(directory_->path(),
+              ": a run stands here already and --resume never forbids to continue it; give another --output or remove the folder"));
     }
     if (directory_->has_run()) {
       for (const std::string& change : directory_->check_same_run(fingerprint_)) changes_.push_back(change);
@@ -126,8 +141,11 @@ class Job {
       const std::optional<Status> before = directory_->read_status();
       if (before) status_.attempt = before->attempt + 1;
       if (before) status_.last_checkpoint = before->last_checkpoint;
+      if (before) status_.step = before->step;
       if (before && before->state == RunState::kFinished && before->step >= steps_) found = "1";
-      if (found == "1") log_.note(cat(directory_->path(), ": this run is finished (", before->step, " steps); nothing to do. Give more --steps to go on, or another --output to start anew"));
+      if (found == "1")
+        log_.note(cat(directory_->path(), ": this run is finished (", before->step,
+                      " steps); nothing to do. Give more --steps to go on, or another --output to start anew"));
     });
     if (world_.broadcast(found, 0) == "1") return true;
     status_.attempt = std::stoll(world_.broadcast(cat(status_.attempt), 0));
@@ -146,11 +164,13 @@ class Job {
     record.configuration = to_json(configuration_);
     record.model = spec::to_json(model_);
     record.fingerprint = fingerprint_;
+    record.hosts = hosts_;
     record.versions = {{"sluice", SLUICE_VERSION}, {"mpi", comm::mpi_library_version()}, {"kernels", ops::library_versions()}};
     directory_->write_run(record);
-    log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus_->tokens()), " ", corpus_->tokenizer(), " tokens in ",
-                  corpus_->files().size(), " file", corpus_->files().size() == 1 ? "" : "s", ", ", steps_, " steps of ", configuration_.training.batch.global_batch, " x ",
-                  configuration_.training.batch.sequence_length, " tokens"));
+    log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus_->tokens()),
+                  " ", corpus_->tokenizer(), " tokens in ", corpus_->files().size(), " file", corpus_->files().size() == 1 ? "" : "s", ", ",
+                  steps_, " steps of ", configuration_.training.batch.global_batch, " x ", configuration_.training.batch.sequence_length,
+                  " tokens"));
     log_.note(cat("run directory ", directory_->path()));
     for (const std::string& note : configuration_.notes) log_.note(note);
     for (const std::string& change : changes_) log_.note(cat("changed since the last attempt: ", change));
@@ -211,7 +231,8 @@ class Job {
       if (!different.empty()) {
         std::string list;
         for (const std::string& item : different) list += cat(list.empty() ? "" : "; ", item);
-        log_.note(cat("the checkpoint was made under another arithmetic signature, so losses go on within tolerance, not to the bit: ", list));
+        log_.note(
+            cat("the checkpoint was made under another arithmetic signature, so losses go on within tolerance, not to the bit: ", list));
       }
     }
   }
@@ -221,8 +242,9 @@ class Job {
     if (manifest_) {
       const checkpoint::Progress& progress = manifest_->progress;
       if (progress.global_batch != configuration_.training.batch.global_batch) {
-        throw_on_all_ranks(RequestError(cat(from_, ": was made with a global batch of ", progress.global_batch, " sequences, ", configuration_.training.batch.global_batch,
-                               " are asked; the position in the data would not be exact. Keep train_batch_size ", progress.global_batch)));
+        throw_on_all_ranks(RequestError(cat(
+            from_, ": was made with a global batch of ", progress.global_batch, " sequences, ", configuration_.training.batch.global_batch,
+            " are asked; the position in the data would not be exact. Keep train_batch_size ", progress.global_batch)));
       }
       const auto infos = train::param_infos(engine_->model());
       const auto pieces = train::checkpoint_pieces(engine_->model(), engine_->held_pieces());
@@ -234,10 +256,13 @@ class Job {
         if (world_.rank() == 0 && !loaded->refused.empty()) log_.warn(checkpoint::describe_refused(loaded->refused));
         from_ = loaded->path;
         manifest_ = loaded->manifest;
+        status_.last_checkpoint = fs::path(from_).filename().string();
       }
       start_ = manifest_->progress;
       engine_->set_adam_count(start_.adam_count);
-      if (world_.rank() == 0) log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ", format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
+      if (world_.rank() == 0)
+        log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ",
+                      format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
       return;
     }
     engine_->initialise(configuration_.training.seed);
@@ -274,7 +299,6 @@ class Job {
       status_written_ns_ = now;
       directory_->write_status(status_);
     });
-    train::StopSource stop(directory_->path() + "/STOP");
     train::LoopSetup setup;
     setup.engine = &*engine_;
     setup.world = &world_;
@@ -293,9 +317,10 @@ class Job {
         if (point == reached) raise(SIGKILL);
       };
     }
-    setup.documents = {spec::to_json(model_), spec::to_json(configuration_.training), spec::to_json(planned_.plan), spec::to_json(engine_->signature()), cat("{\"fingerprint\": \"", fingerprint_hash(), "\"}")};
+    setup.documents = {spec::to_json(model_), spec::to_json(configuration_.training), spec::to_json(planned_.plan),
+                       spec::to_json(engine_->signature()), cat("{\"fingerprint\": \"", fingerprint_hash(), "\"}")};
     setup.start = start_;
-    setup.stop = &stop;
+    setup.stop = &*stop_;
     setup.observer = &progress;
     const train::LoopOutcome outcome = train::run_loop(setup);
     progress.end_line();
@@ -303,7 +328,7 @@ class Job {
     int code = 0;
     std::string reason = "all steps done";
     if (!outcome.finished) {
-      reason = cat("asked to stop", stop.reason().empty() ? "" : cat(" by ", stop.reason()));
+      reason = cat("asked to stop", stop_->reason().empty() ? "" : cat(" by ", stop_->reason()));
       const bool resumable = outcome.saved || !status_.last_checkpoint.empty();
       code = static_cast<int>(resumable ? ExitCode::kResumable : ExitCode::kEnvironment);
     }
@@ -317,11 +342,17 @@ class Job {
       status_.reason = reason;
       status_.retriable = code == static_cast<int>(ExitCode::kResumable);
       directory_->write_status(status_);
-      log_.note(outcome.finished ? cat("finished: ", outcome.progress.step, " steps; checkpoint ", directory_->checkpoints(), "/", status_.last_checkpoint)
+      // The wish is granted: the same command must go on next time.
+      std::error_code ignored;
+      fs::remove(stop_file(), ignored);
+      log_.note(outcome.finished ? cat("finished: ", outcome.progress.step, " steps; checkpoint ", directory_->checkpoints(), "/",
+                                       status_.last_checkpoint)
                                  : cat("stopped after step ", outcome.progress.step, " (", reason, "); the same command continues"));
     });
     return code;
   }
+
+  std::string stop_file() const { return directory_->path() + "/STOP"; }
 
   std::string fingerprint_hash() const {
     Hash hash;
@@ -337,7 +368,8 @@ class Job {
     const auto arenas = engine_->arena_bytes();
     // Summed over this node's view of all ranks: planned, resident before the arenas and now, shared pages counted once.
     std::int64_t planned = 0, before = 0, now = 0;
-    for (const std::string& rank : world_.all_gather(cat(arenas[0] + arenas[1], " ", resident_before_.proportional, " ", resident.proportional))) {
+    for (const std::string& rank :
+         world_.all_gather(cat(arenas[0] + arenas[1], " ", resident_before_.proportional, " ", resident.proportional))) {
       std::istringstream words(rank);
       std::int64_t values[3]{};
       words >> values[0] >> values[1] >> values[2];
@@ -350,10 +382,13 @@ class Job {
     std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
     const double measured = seconds[seconds.size() / 2];
     const double predicted = planned_.predicted_seconds;
-    const std::string ratio = predicted > 0 ? cat(", predicted ", format_seconds(predicted), " (", static_cast<int>(std::lround(100 * predicted / measured)), " % of it)") : std::string();
+    const std::string ratio = predicted > 0 ? cat(", predicted ", format_seconds(predicted), " (",
+                                                  static_cast<int>(std::lround(100 * predicted / measured)), " % of it)")
+                                            : std::string();
     log_.note(cat("step time: median ", format_seconds(measured), " measured over ", seconds.size(), " steps", ratio));
-    log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned in arenas, ", format_bytes(before), " resident before them, ", format_bytes(now),
-                  " resident now: unplanned ", format_bytes(now - planned - before), " (", now - planned - before, " of ", now, " bytes)"));
+    log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned in arenas, ", format_bytes(before), " resident before them, ",
+                  format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (", now - planned - before,
+                  " of ", now, " bytes)"));
     write_trace(planned_, *engine_, *trace_, directory_->trace_file());
   }
 
@@ -368,10 +403,13 @@ class Job {
   std::int64_t steps_ = 0;
   device::CpuFacts facts_;
   int threads_ = 1;
+  int node_cores_ = 1;
+  std::optional<train::StopSource> stop_;
   spec::Budget budget_;
   std::optional<RunDirectory> directory_;
   Fingerprint fingerprint_;
   std::vector<std::string> changes_;
+  std::vector<std::string> hosts_;
   std::optional<checkpoint::RunLock> lock_;
   Status status_;
   std::int64_t status_written_ns_ = 0;
@@ -394,17 +432,27 @@ int dry_run(const Command& command) {
   const data::Corpus corpus(configuration.train_data, model.vocab);
   corpus.check(0, corpus.tokens());
   const data::TrainingSampler sampler(corpus.tokens(), configuration.training.batch.sequence_length, data::Order::kSequential, 0);
-  std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()), corpus.tokenizer().c_str(), corpus.files().size(),
-              static_cast<long long>(sampler.samples_per_epoch()), static_cast<long long>(configuration.training.batch.sequence_length));
+  std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()),
+              corpus.tokenizer().c_str(), corpus.files().size(), static_cast<long long>(sampler.samples_per_epoch()),
+              static_cast<long long>(configuration.training.batch.sequence_length));
   for (const std::string& note : configuration.notes) std::printf("%s\n", note.c_str());
   return plan_command(command);
+}
+
+/// What keeps the request from being read is told by the job, once for all ranks.
+bool wants_dry_run(const Command& command) {
+  try {
+    return examine(command.request, command.ranks).configuration.dry_run;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
 
 int train_command(const Command& command, const Environment& environment) {
   // A dry run starts no MPI, so that it works on a login node.
-  if (examine(command.request, command.ranks).configuration.dry_run) return dry_run(command);
+  if (wants_dry_run(command)) return dry_run(command);
   comm::MpiEnvironment mpi;
   const std::unique_ptr<comm::Communicator> world = mpi.world();
   device::flush_denormals_on_this_thread();

@@ -16,7 +16,9 @@ using schedule::kBufferAlignment;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, kBufferAlignment); }
+std::int64_t aligned(std::int64_t bytes) {
+  return round_up(bytes, kBufferAlignment);
+}
 
 std::int64_t persistent_bytes(const chunks::ChunkLayout& layout, int zero_stage, int ranks) {
   std::int64_t bytes = 0;
@@ -102,7 +104,8 @@ std::vector<std::uint8_t> least_recompute(const MemoryBound& memory, std::int64_
     if (memory.saved_bytes[s] > 0 && memory.recompute_seconds[s] > 0) order.push_back(s);
   }
   const auto worth = [&](std::size_t s) { return static_cast<double>(memory.saved_bytes[s]) / memory.recompute_seconds[s]; };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return worth(a) != worth(b) ? worth(a) > worth(b) : a > b; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return worth(a) != worth(b) ? worth(a) > worth(b) : a > b; });
   const auto first_of_order = [&](std::size_t count) {
     std::vector<std::uint8_t> recompute(memory.saved_bytes.size(), 0);
     for (std::size_t i = 0; i < count; ++i) recompute[order[i]] = 1;
@@ -144,7 +147,8 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
       if (phase == Phase::kForward && segment.has_phase(Phase::kForwardBackward)) continue;  // the head
       if (phase == Phase::kRecompute && plan.recompute[s] == 0) continue;
       auto it = known.find({segment.kind(), phase});
-      if (it == known.end()) it = known.emplace(std::pair{segment.kind(), phase}, list.compute(segment, whole.spec.hidden, phase, shape)).first;
+      if (it == known.end())
+        it = known.emplace(std::pair{segment.kind(), phase}, list.compute(segment, whole.spec.hidden, phase, shape)).first;
       charge(caller, it->second, micros);
     }
   }
@@ -163,8 +167,9 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
   }
   if (bench.ranks() == 1) return plan.zero_stage == 3 ? caller + gathers : caller;  // the others have nothing to move
   const schedule::Capacities& have = list.capacities();
-  return std::max({caller, gathers, scatters, core_seconds / have[at(schedule::Resource::kCores)], memory_bytes / have[at(schedule::Resource::kMemory)],
-                   comm_thread / have[at(schedule::Resource::kCommThread)], link_bytes / have[at(schedule::Resource::kLink)]});
+  return std::max({caller, gathers, scatters, core_seconds / have[at(schedule::Resource::kCores)],
+                   memory_bytes / have[at(schedule::Resource::kMemory)], comm_thread / have[at(schedule::Resource::kCommThread)],
+                   link_bytes / have[at(schedule::Resource::kLink)]});
 }
 
 }  // namespace sluice::plan

@@ -16,7 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string plain_words(const PlanRequest& request, const spec::Plan& plan) {
-  static constexpr const char* kShards[] = {"every rank holds everything", "ranks share the optimizer state", "ranks share gradients and optimizer state",
+  static constexpr const char* kShards[] = {"every rank holds everything", "ranks share the optimizer state",
+                                            "ranks share gradients and optimizer state",
                                             "ranks share parameters, gradients and optimizer state"};
   std::string text;
   if (request.mesh.data == 1) {
@@ -25,11 +26,14 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan) {
     text = cat("  ", request.mesh.data, " ranks; zero_stage ", plan.zero_stage, ": ", kShards[plan.zero_stage], "\n");
   }
   text += cat("  ", plan.accumulation, plan.accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch,
-              plan.micro_batch == 1 ? " sequence" : " sequences", " a rank and step; ", plan.threads, plan.threads == 1 ? " thread" : " threads", " a rank\n");
+              plan.micro_batch == 1 ? " sequence" : " sequences", " a rank and step; ", plan.threads,
+              plan.threads == 1 ? " thread" : " threads", " a rank\n");
   text += cat("  chunks of ", format_count(plan.chunk_elements), " parameters");
-  if (plan.zero_stage == 3) text += cat("; ", format_count(plan.rcache_elements), " gathered at once, fetched ", plan.prefetch_segments, " half-layers ahead");
+  if (plan.zero_stage == 3)
+    text += cat("; ", format_count(plan.rcache_elements), " gathered at once, fetched ", plan.prefetch_segments, " half-layers ahead");
   const auto recomputed = std::count_if(plan.recompute.begin(), plan.recompute.end(), [](std::uint8_t flag) { return flag != 0; });
-  text += recomputed == 0 ? "; nothing recomputed\n" : cat("; ", recomputed, " of ", plan.recompute.size() - 2, " half-layers recomputed in backward\n");
+  text += recomputed == 0 ? "; nothing recomputed\n"
+                          : cat("; ", recomputed, " of ", plan.recompute.size() - 2, " half-layers recomputed in backward\n");
   switch (plan.update_mode) {
     case spec::UpdateMode::kAtEnd:
       text += "  parameters updated after the backward pass\n";
@@ -79,8 +83,8 @@ std::string hint_text(const PlanRequest& request, const PlanResult& result) {
   const std::string chosen = format_seconds(result.prediction.seconds);
   if (hint.followed) return cat("  your file's placement is the plan's\n");
   if (!hint.fits) {
-    return cat("  your file: does not fit, ", format_bytes(hint.missing_bytes), " more than the ", format_bytes(request.budget.device_bytes),
-               " given; chosen: ", chosen, " a step\n");
+    return cat("  your file: does not fit, ", format_bytes(hint.missing_bytes), " more than the ",
+               format_bytes(request.budget.device_bytes), " given; chosen: ", chosen, " a step\n");
   }
   return cat("  your file: ", format_seconds(hint.seconds), " a step; chosen: ", chosen, "; --pin zero_optimization keeps yours\n");
 }
@@ -89,14 +93,16 @@ std::string hint_text(const PlanRequest& request, const PlanResult& result) {
 
 std::string explain(const PlanRequest& request, const PlanResult& result) {
   const Prediction& p = result.prediction;
-  std::string text = cat("plan for ", request.model.name, " on ", request.machine.name, "\n", plain_words(request, result.plan), tiers_text(request, p));
-  text += cat("  predicted: ", format_seconds(p.seconds), " a step, ", number(p.tokens_per_second, p.tokens_per_second < 100 ? 1 : 0), " tokens a second; bound by ",
-              schedule::name_of(p.bound), " (", number(100 * p.critical_seconds[static_cast<std::size_t>(p.bound)] / p.seconds, 0), " % of the step)\n");
+  std::string text =
+      cat("plan for ", request.model.name, " on ", request.machine.name, "\n", plain_words(request, result.plan), tiers_text(request, p));
+  text += cat("  predicted: ", format_seconds(p.seconds), " a step, ", number(p.tokens_per_second, p.tokens_per_second < 100 ? 1 : 0),
+              " tokens a second; bound by ", schedule::name_of(p.bound), " (",
+              number(100 * p.critical_seconds[static_cast<std::size_t>(p.bound)] / p.seconds, 0), " % of the step)\n");
   text += hint_text(request, result);
   if (!result.refused.empty()) text += "  not taken:\n";
   for (const Refusal& refusal : result.refused) text += cat("    ", describe(refusal.plan), ": ", refusal.reason, "\n");
-  text += cat("  ", result.considered, " plans considered: ", result.too_large, " too large, ", result.bounded, " slower by their bound, ", result.reduced,
-              " by a reduced graph, ", result.simulated, " simulated whole\n");
+  text += cat("  ", result.considered, " plans considered: ", result.too_large, " too large, ", result.bounded, " slower by their bound, ",
+              result.reduced, " by a reduced graph, ", result.simulated, " simulated whole\n");
   return text;
 }
 
@@ -114,9 +120,11 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
     tiers[std::string(spec::name_of(tier))] = {{"arena_bytes", bytes}, {"tags", tags}};
   }
   Json critical = Json::object(), busy = Json::object();
-  for (int r = 0; r < schedule::kResourceCount; ++r) critical[std::string(schedule::name_of(static_cast<schedule::Resource>(r)))] = p.critical_seconds[static_cast<std::size_t>(r)];
+  for (int r = 0; r < schedule::kResourceCount; ++r)
+    critical[std::string(schedule::name_of(static_cast<schedule::Resource>(r)))] = p.critical_seconds[static_cast<std::size_t>(r)];
   for (int l = 0; l < schedule::kLaneCount; ++l) {
-    if (p.busy_seconds[static_cast<std::size_t>(l)] > 0) busy[std::string(schedule::name_of(static_cast<schedule::Lane>(l)))] = p.busy_seconds[static_cast<std::size_t>(l)];
+    if (p.busy_seconds[static_cast<std::size_t>(l)] > 0)
+      busy[std::string(schedule::name_of(static_cast<schedule::Lane>(l)))] = p.busy_seconds[static_cast<std::size_t>(l)];
   }
   Json json;
   json["plan"] = Json::parse(spec::to_json(result.plan));
@@ -136,10 +144,17 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
   }
   Json refused = Json::array();
   for (const Refusal& refusal : result.refused) {
-    refused.push_back({{"plan", describe(refusal.plan)}, {"reason", refusal.reason}, {"missing_bytes", refusal.missing_bytes}, {"seconds", refusal.seconds}});
+    refused.push_back({{"plan", describe(refusal.plan)},
+                       {"reason", refusal.reason},
+                       {"missing_bytes", refusal.missing_bytes},
+                       {"seconds", refusal.seconds}});
   }
   json["refused"] = refused;
-  json["search"] = {{"considered", result.considered}, {"too_large", result.too_large}, {"bounded", result.bounded}, {"reduced", result.reduced}, {"simulated", result.simulated}};
+  json["search"] = {{"considered", result.considered},
+                    {"too_large", result.too_large},
+                    {"bounded", result.bounded},
+                    {"reduced", result.reduced},
+                    {"simulated", result.simulated}};
   json["machine"] = request.machine.name;
   json["budget"] = {{"device_bytes", request.budget.device_bytes}, {"host_bytes", request.budget.host_bytes}};
   json["graph_hash"] = Hash().add(p.graph_hash).hex();
@@ -155,7 +170,9 @@ PlanRecord plan_record_from_json(const std::string& text, const std::string& sou
     if (!object.is_object() || !object.contains(key)) throw FormatError(source, cat("key \"", key, "\" is missing"));
     return object.at(key);
   };
-  const auto refuse = [&](const char* key, const char* expected) { throw FormatError(source, cat("key \"", key, "\": expected ", expected)); };
+  const auto refuse = [&](const char* key, const char* expected) {
+    throw FormatError(source, cat("key \"", key, "\": expected ", expected));
+  };
   PlanRecord record;
   record.plan = spec::plan_from_json(member(json, "plan").dump(), source);
   const Json& between = member(json, "segments_between_agrees");

@@ -30,7 +30,7 @@ constexpr int kRefits = 4;                       // recompute more, as often, wh
 struct Candidate {
   spec::Plan plan;
   MemoryBound memory;
-  bool fits = true;               // as far as known
+  bool fits = true;  // as far as known
   std::int64_t missing_bytes = 0;
   double bound_seconds = 0;
   std::optional<double> reduced_seconds;
@@ -71,14 +71,17 @@ std::vector<TagBytes> bytes_by_tag(const schedule::StepGraph& graph) {
   std::vector<TagBytes> tags;
   for (int tier = 0; tier < spec::kTierCount; ++tier) {
     for (int tag = 0; tag < schedule::kBufferTagCount; ++tag) {
-      const std::int64_t bytes = persistent[static_cast<std::size_t>(tier)][static_cast<std::size_t>(tag)] + peak[static_cast<std::size_t>(tier)][static_cast<std::size_t>(tag)];
+      const std::int64_t bytes = persistent[static_cast<std::size_t>(tier)][static_cast<std::size_t>(tag)] +
+                                 peak[static_cast<std::size_t>(tier)][static_cast<std::size_t>(tag)];
       if (bytes > 0) tags.push_back({static_cast<Tier>(tier), static_cast<schedule::BufferTag>(tag), bytes});
     }
   }
   return tags;
 }
 
-std::string text_of(double seconds) { return format_seconds(seconds); }
+std::string text_of(double seconds) {
+  return format_seconds(seconds);
+}
 
 std::string percent(double ratio) {
   const double p = (ratio - 1) * 100;
@@ -129,7 +132,8 @@ class Search {
     // The bound is close: of the few that it puts first, placement says which needs least.
     std::vector<Candidate*> order;
     for (Candidate& c : candidates_) order.push_back(&c);
-    std::stable_sort(order.begin(), order.end(), [](const Candidate* a, const Candidate* b) { return a->missing_bytes < b->missing_bytes; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Candidate* a, const Candidate* b) { return a->missing_bytes < b->missing_bytes; });
     Candidate* best = nullptr;
     for (std::size_t i = 0; i < order.size() && i < 8; ++i) {
       Candidate& c = *order[i];
@@ -150,10 +154,12 @@ class Search {
     for (const auto& segment : whole.segments) {
       if (segment->layer() < 0) continue;
       std::int64_t elements = 0;
-      for (const int param : segment->params()) elements += round_up(whole.params[static_cast<std::size_t>(param)].elements(), chunks::kBlock);
+      for (const int param : segment->params())
+        elements += round_up(whole.params[static_cast<std::size_t>(param)].elements(), chunks::kBlock);
       half_block = std::max(half_block, elements);
     }
-    if (request_.pins.chunk_elements) return {std::clamp<std::int64_t>(round_up(*request_.pins.chunk_elements, chunks::kBlock), chunks::kBlock, total)};
+    if (request_.pins.chunk_elements)
+      return {std::clamp<std::int64_t>(round_up(*request_.pins.chunk_elements, chunks::kBlock), chunks::kBlock, total)};
     // A half-block spans at most about four chunks; a chunk holds at most about four half-blocks.
     std::set<std::int64_t> sizes;
     for (const double scale : {0.25, 0.5, 1.0, 2.0, 4.0}) {
@@ -168,7 +174,8 @@ class Search {
     if (request_.pins.update_mode) {
       if (*request_.pins.update_mode == UpdateMode::kInBackward && clips) {
         throw RequestError(cat("pinned update mode in_backward: gradient_clipping is ", request_.training.optimizer.gradient_clipping,
-                               ", expected 0, since clipping needs the norm of all gradients before the first update; unpin it or set gradient_clipping to 0"));
+                               ", expected 0, since clipping needs the norm of all gradients before the first update; unpin it or set "
+                               "gradient_clipping to 0"));
       }
       return {*request_.pins.update_mode};
     }
@@ -280,7 +287,8 @@ class Search {
       c.bound_seconds = seconds_bound(bench_, c.plan);
       by_bound_.push_back(&c);
     }
-    std::stable_sort(by_bound_.begin(), by_bound_.end(), [](const Candidate* a, const Candidate* b) { return a->bound_seconds < b->bound_seconds; });
+    std::stable_sort(by_bound_.begin(), by_bound_.end(),
+                     [](const Candidate* a, const Candidate* b) { return a->bound_seconds < b->bound_seconds; });
   }
 
   // ---- reduced graphs
@@ -343,7 +351,8 @@ class Search {
   std::int64_t missing_bytes(const Placed& placed) const {
     std::int64_t missing = placed.arena_bytes[static_cast<std::size_t>(Tier::kDevice)] - device_budget();
     if (request_.budget.host_bytes > 0) {
-      missing = std::max(missing, placed.arena_bytes[static_cast<std::size_t>(Tier::kHost)] * bench_.ranks_per_node() - request_.budget.host_bytes);
+      missing = std::max(missing,
+                         placed.arena_bytes[static_cast<std::size_t>(Tier::kHost)] * bench_.ranks_per_node() - request_.budget.host_bytes);
     }
     return std::max<std::int64_t>(0, missing);
   }
@@ -414,8 +423,8 @@ class Search {
 
   std::string reason(const Candidate& c) const {
     if (!c.fits) {
-      return cat("needs ", format_bytes(request_.budget.device_bytes + c.missing_bytes), " a rank, ", format_bytes(c.missing_bytes), " more than the ",
-                 format_bytes(request_.budget.device_bytes), " given");
+      return cat("needs ", format_bytes(request_.budget.device_bytes + c.missing_bytes), " a rank, ", format_bytes(c.missing_bytes),
+                 " more than the ", format_bytes(request_.budget.device_bytes), " given");
     }
     const char* at_least = c.seconds || c.reduced_seconds ? "" : "at least ";
     const double ratio = c.known_seconds() / *chosen_->seconds;
@@ -467,10 +476,11 @@ class Search {
 
 bool agrees(const spec::Plan& plan, const Choices& with) {
   const bool any = std::any_of(plan.recompute.begin(), plan.recompute.end(), [](std::uint8_t flag) { return flag != 0; });
-  return (!with.zero_stage || *with.zero_stage == plan.zero_stage) && (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
+  return (!with.zero_stage || *with.zero_stage == plan.zero_stage) &&
+         (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
          (!with.rcache_elements || plan.zero_stage < 3 || *with.rcache_elements == plan.rcache_elements) &&
-         (!with.prefetch_segments || *with.prefetch_segments == plan.prefetch_segments) && (!with.update_mode || *with.update_mode == plan.update_mode) &&
-         (!with.recompute || *with.recompute == any);
+         (!with.prefetch_segments || *with.prefetch_segments == plan.prefetch_segments) &&
+         (!with.update_mode || *with.update_mode == plan.update_mode) && (!with.recompute || *with.recompute == any);
 }
 
 /// What the request pins, else what it hints.
@@ -481,15 +491,16 @@ Choices pinned_to_hints(const PlanRequest& request) {
   if (!merged.chunk_elements) merged.chunk_elements = hints.chunk_elements;
   if (!merged.rcache_elements) merged.rcache_elements = hints.rcache_elements;
   if (!merged.prefetch_segments) merged.prefetch_segments = hints.prefetch_segments;
-  if (!merged.update_mode && (hints.update_mode != UpdateMode::kInBackward || request.training.optimizer.gradient_clipping == 0)) merged.update_mode = hints.update_mode;
+  if (!merged.update_mode && (hints.update_mode != UpdateMode::kInBackward || request.training.optimizer.gradient_clipping == 0))
+    merged.update_mode = hints.update_mode;
   if (!merged.recompute) merged.recompute = hints.recompute;
   return merged;
 }
 
 void refuse_batch(const spec::BatchSpec& batch, std::int64_t data, const std::string& why, const std::string& remedy) {
   throw RequestError(cat("batch: ", why, " (train_batch_size ", batch.global_batch, ", train_micro_batch_size_per_gpu ", batch.micro_batch,
-                         ", gradient_accumulation_steps ", batch.accumulation, ", ", data, data == 1 ? " data-parallel rank" : " data-parallel ranks",
-                         "; 0 is not written); ", remedy));
+                         ", gradient_accumulation_steps ", batch.accumulation, ", ", data,
+                         data == 1 ? " data-parallel rank" : " data-parallel ranks", "; 0 is not written); ", remedy));
 }
 
 }  // namespace
@@ -524,7 +535,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> micro_batches(const spec::Bat
 std::string describe(const spec::Plan& plan) {
   std::string text = cat("zero ", plan.zero_stage, ", chunks of ", format_count(plan.chunk_elements), " elements");
   if (plan.zero_stage == 3) text += cat(", rCache ", format_count(plan.rcache_elements), ", prefetch ", plan.prefetch_segments);
-  text += plan.accumulation == 1 ? cat(", micro-batch ", plan.micro_batch) : cat(", ", plan.accumulation, " micro-batches of ", plan.micro_batch);
+  text += plan.accumulation == 1 ? cat(", micro-batch ", plan.micro_batch)
+                                 : cat(", ", plan.accumulation, " micro-batches of ", plan.micro_batch);
   const auto recomputed = std::count_if(plan.recompute.begin(), plan.recompute.end(), [](std::uint8_t flag) { return flag != 0; });
   if (recomputed > 0) text += cat(", ", recomputed, " of ", plan.recompute.size() - 2, " half-layers recomputed");
   return cat(text, ", update ", spec::name_of(plan.update_mode));
@@ -537,10 +549,10 @@ PlanResult search(const PlanRequest& request) {
   if (!search.run()) {
     const Candidate& nearest = search.nearest();
     const std::int64_t needed = request.budget.device_bytes + nearest.missing_bytes;
-    throw EnvironmentError(cat("model ", request.model.name, " does not fit: the nearest plan (", describe(nearest.plan), ") needs ", format_bytes(needed),
-                               " a rank, ", format_bytes(nearest.missing_bytes), " more than the ", format_bytes(request.budget.device_bytes),
-                               " given; give --device-memory ", divide_up(needed, kMiB), "MiB or more",
-                               request.mesh.data == 1 || !request.pins.empty() ? "" : ", or more ranks",
+    throw EnvironmentError(cat("model ", request.model.name, " does not fit: the nearest plan (", describe(nearest.plan), ") needs ",
+                               format_bytes(needed), " a rank, ", format_bytes(nearest.missing_bytes), " more than the ",
+                               format_bytes(request.budget.device_bytes), " given; give --device-memory ", divide_up(needed, kMiB),
+                               "MiB or more", request.mesh.data == 1 || !request.pins.empty() ? "" : ", or more ranks",
                                request.pins.empty() ? "" : ", or unpin what is pinned"));
   }
   PlanResult result = search.result();

@@ -22,7 +22,9 @@ Workbench::Workbench(const PlanRequest& request)
       model_(model::build_model(request.model, *factory_)),
       grouping_(optim::group_parameters(model_.params, request.training.optimizer)) {}
 
-int Workbench::ranks_per_node() const { return std::min(std::max(1, request_.machine.ranks_per_node), ranks()); }
+int Workbench::ranks_per_node() const {
+  return std::min(std::max(1, request_.machine.ranks_per_node), ranks());
+}
 
 const chunks::ChunkLayout& Workbench::layout(std::int64_t chunk_elements) {
   auto& layout = layouts_[chunk_elements];
@@ -96,9 +98,10 @@ double reduced_seconds(Workbench& bench, const spec::Plan& plan) {
     const schedule::BuildInputs inputs = bench.inputs(reduced);
     return bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
   };
-  if (plan.accumulation <= kReducedMicroBatches) return seconds_of(plan.accumulation);
-  const double most = seconds_of(kReducedMicroBatches), less = seconds_of(kReducedMicroBatches - 1);
-  return most + static_cast<double>(plan.accumulation - kReducedMicroBatches) * (most - less);
+  // The first micro-batches differ, and where buffers stand may alternate from one to the next: the slope is that of two.
+  if (plan.accumulation <= kReducedMicroBatches + 2) return seconds_of(plan.accumulation);
+  const double few = seconds_of(kReducedMicroBatches), more = seconds_of(kReducedMicroBatches + 2);
+  return few + static_cast<double>(plan.accumulation - kReducedMicroBatches) * (more - few) / 2;
 }
 
 }  // namespace sluice::plan

@@ -43,9 +43,9 @@ class Workbench {
   std::map<std::int64_t, int> between_agrees_;
 };
 
-/// The seconds of a step of `plan` from reduced graphs: of at most three micro-batches, extrapolated by what the third adds. The depth
-/// isn't reduced: where chunks begin and end in the layers, and which of them stay in the rCache, doesn't repeat from layer
-/// to layer, and graphs of a few layers were up to 50 % off where communication isn't hidden.
+/// The seconds of a step of `plan` from reduced graphs of three and of five micro-batches, linear beyond. The depth isn't reduced: where
+/// chunks begin and end in the layers, and which of them stay in the rCache, doesn't repeat from layer to layer, and graphs of
+/// a few layers were up to 50 % off where communication isn't hidden.
 inline constexpr std::int64_t kReducedMicroBatches = 3;
 double reduced_seconds(Workbench& bench, const spec::Plan& plan);
 

@@ -34,8 +34,11 @@ using Json = nlohmann::json;
 constexpr int kRepeats = 3;
 constexpr double kSecondsPerTiming = 0.15;
 constexpr int kMostRepeats = 200;
+constexpr double kMostSeconds = 45;  // in all: no further shape is begun that would end later
 
-double seconds_since(std::int64_t begin) { return static_cast<double>(now_ns() - begin) * 1e-9; }
+double seconds_since(std::int64_t begin) {
+  return static_cast<double>(now_ns() - begin) * 1e-9;
+}
 
 double median_of(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -50,7 +53,8 @@ struct Figures {
 
 class Measuring {
  public:
-  Measuring(comm::Communicator& world, const MeasureRequest& request) : world_(world), request_(request), ops_(ops::make_cpu_context(request.threads)) {}
+  Measuring(comm::Communicator& world, const MeasureRequest& request)
+      : world_(world), request_(request), ops_(ops::make_cpu_context(request.threads)) {}
 
   Figures run() {
     gemm();
@@ -85,7 +89,8 @@ class Measuring {
 
   void gemm() {
     const std::int64_t m = 512, c = std::clamp<std::int64_t>(request_.model.hidden, 128, 1024), n = 4 * c;
-    std::vector<float> a(static_cast<std::size_t>(m * c), 0.5F), b(static_cast<std::size_t>(c * n), 0.25F), out(static_cast<std::size_t>(m * n));
+    std::vector<float> a(static_cast<std::size_t>(m * c), 0.5F), b(static_cast<std::size_t>(c * n), 0.25F),
+        out(static_cast<std::size_t>(m * n));
     ops::MatmulArgs args{m, n, c, a.data(), c, false, b.data(), n, false, out.data(), n};
     figures_.add("flops_per_core", 2.0 * static_cast<double>(m * n * c) / time([&] { ops::matmul(ops_, args); }) / ops_.threads);
   }
@@ -93,7 +98,16 @@ class Measuring {
   void memory_and_update() {
     const std::int64_t n = 8 << 20;  // elements: far more than the caches hold
     std::vector<float> param(static_cast<std::size_t>(n), 1.0F), grad(param), m(param), v(param);
-    const double copy = time([&] { std::memcpy(grad.data(), param.data(), static_cast<std::size_t>(n) * sizeof(float)); });
+    const double copy = time([&] {
+      const std::int64_t part = n / ops_.threads;
+      const auto copy_part = [&](std::int64_t t) {
+        std::memcpy(grad.data() + t * part, param.data() + t * part, static_cast<std::size_t>(part) * sizeof(float));
+      };
+      std::vector<std::thread> others;
+      for (std::int64_t t = 1; t < ops_.threads; ++t) others.emplace_back(copy_part, t);
+      copy_part(0);
+      for (std::thread& other : others) other.join();
+    });
     figures_.add("memory_bytes_per_second", 2.0 * static_cast<double>(n) * sizeof(float) / copy * world_.node_size());
     ops::AdamwArgs args{};
     args.n = n;
@@ -180,7 +194,8 @@ class Measuring {
     }
     // What crosses: a gather receives all but the own part, a scatter the own part from each of the others.
     const double others = ranks > 1 ? static_cast<double>(ranks - 1) / ranks : 1.0;
-    const double small_bytes = static_cast<double>(small * static_cast<std::int64_t>(sizeof(float))) * others, large_bytes = static_cast<double>(large * static_cast<std::int64_t>(sizeof(float))) * others;
+    const double small_bytes = static_cast<double>(small * static_cast<std::int64_t>(sizeof(float))) * others,
+                 large_bytes = static_cast<double>(large * static_cast<std::int64_t>(sizeof(float))) * others;
     add_linear("gather", small_bytes, gather[0], large_bytes, gather[1]);
     add_linear("scatter", small_bytes, scatter[0], large_bytes, scatter[1]);
     std::int64_t mine = 1;
@@ -200,7 +215,15 @@ class Measuring {
       ops::fill_normal(ops_, params.back().data(), param.elements(), 0.02F, {1, 2}, 0);
       grads.emplace_back(params.back().size());
     }
-    for (const std::int64_t rows : request_.rows) {
+    std::vector<std::int64_t> all_rows = request_.rows;
+    std::sort(all_rows.begin(), all_rows.end());
+    double last_seconds = 0;
+    for (std::size_t r = 0; r < all_rows.size(); ++r) {
+      const std::int64_t rows = all_rows[r];
+      // Time grows with the rows at most: what wouldn't end in time on some rank is left to interpolation on all of them.
+      const double expected = r == 0 ? 0 : last_seconds * static_cast<double>(rows) / static_cast<double>(all_rows[r - 1]);
+      if (!world_.all_agree(r == 0 || seconds_since(begin_) + expected < kMostSeconds)) break;
+      const std::int64_t began = now_ns();
       const model::Shape shape{rows, request_.sequence_length};
       const auto tokens = static_cast<std::size_t>(shape.tokens());
       std::vector<std::int32_t> inputs(tokens), targets(tokens);
@@ -249,17 +272,24 @@ class Measuring {
           figures_.add(cat("segment ", model::name_of(segment->kind()), " ", model::name_of(phase), " ", rows), seconds);
         }
       }
+      last_seconds = seconds_since(began);
     }
   }
 
   comm::Communicator& world_;
   const MeasureRequest& request_;
   ops::Context ops_;
+  const std::int64_t begin_ = now_ns();
   Figures figures_;
   volatile std::int64_t sink_ = 0;
 };
 
-/// Cores that the ranks of this node may use: the union of their affinity masks.
+bool is_rate(const std::string& name) {
+  return name.find("per_second") != std::string::npos || name.find("per_core") != std::string::npos;
+}
+
+}  // namespace
+
 int cores_of_node(comm::Communicator& world) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -280,17 +310,14 @@ int cores_of_node(comm::Communicator& world) {
   return static_cast<int>(cores.size());
 }
 
-bool is_rate(const std::string& name) { return name.find("per_second") != std::string::npos || name.find("per_core") != std::string::npos; }
-
-}  // namespace
-
 std::string cache_key(comm::Communicator& world, const MeasureRequest& request) {
   const device::CpuFacts facts = device::read_cpu_facts();
   std::ostringstream key;
   for (const std::string& rank : world.all_gather(cat(world.host_name(), " ", facts.model_name, " ", facts.cores))) key << rank << "; ";
   const spec::ModelSpec& m = request.model;
-  key << device::name_of(device::detect_isa()) << ", " << ops::library_versions() << ", threads " << request.threads << ", width " << m.hidden << "/" << m.heads << "/" << m.ffn << "/" << m.vocab
-      << ", dropout " << m.embedding_dropout << "/" << m.attention_dropout << "/" << m.residual_dropout << ", sequence " << request.sequence_length << ", rows";
+  key << device::name_of(device::detect_isa()) << ", " << ops::library_versions() << ", threads " << request.threads << ", width "
+      << m.hidden << "/" << m.heads << "/" << m.ffn << "/" << m.vocab << ", dropout " << m.embedding_dropout << "/" << m.attention_dropout
+      << "/" << m.residual_dropout << ", sequence " << request.sequence_length << ", rows";
   for (const std::int64_t rows : request.rows) key << " " << rows;
   return key.str();
 }
@@ -315,7 +342,8 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
     double low = ranks[0][i][1].get<double>(), high = low;
     std::size_t slowest = 0;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      SLUICE_CHECK(ranks[r][i][0].get<std::string>() == name, "rank ", r, " measured ", ranks[r][i][0].get<std::string>(), " where rank ", world.rank(), " measured ", name);
+      SLUICE_CHECK(ranks[r][i][0].get<std::string>() == name, "rank ", r, " measured ", ranks[r][i][0].get<std::string>(), " where rank ",
+                   world.rank(), " measured ", name);
       const double value = ranks[r][i][1].get<double>();
       if (is_rate(name) ? value < low : value > high) slowest = r;
       low = std::min(low, value);
@@ -363,7 +391,8 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
   // Every rank holds the same merged figures but for what it read of its own node; rank 0's count.
   const std::string all = world.broadcast(spec::to_json(m), 0);
   m = spec::machine_spec_from_json(all, "the profile");
-  if (worst_ratio > 1.25) result.spread = cat("ranks differ by up to ", static_cast<int>((worst_ratio - 1) * 100 + 0.5), " % in ", worst, "; the slowest rules");
+  if (worst_ratio > 1.25)
+    result.spread = cat("ranks differ by up to ", static_cast<int>((worst_ratio - 1) * 100 + 0.5), " % in ", worst, "; the slowest rules");
   result.seconds = seconds_since(begin);
   return result;
 }

@@ -12,10 +12,10 @@
 namespace sluice::profile {
 
 struct MeasureRequest {
-  spec::ModelSpec model;              // segments are timed at its width, one layer per kind
+  spec::ModelSpec model;  // segments are timed at its width, one layer per kind
   std::int64_t sequence_length = 0;
-  std::vector<std::int64_t> rows;     // micro-batches to be timed
-  int threads = 1;                    // compute threads per rank
+  std::vector<std::int64_t> rows;  // micro-batches to be timed, small ones first; as many as the time allows
+  int threads = 1;                 // compute threads per rank
 };
 
 struct Measurement {
@@ -23,6 +23,9 @@ struct Measurement {
   std::string spread;         // for people: the largest differences between ranks, with their names
   double seconds = 0;         // that measuring took
 };
+
+/// Cores that this node's ranks may use together: the union of their affinity masks. Collective.
+int cores_of_node(comm::Communicator& world);
 
 /// What a measurement holds for: hosts, processor, ranks, threads, model width and shapes, library versions. Two requests with the
 /// same key may share one. Collective.

@@ -25,7 +25,9 @@ class Events {
     out_ << (first_ ? "\n" : ",\n") << event.dump(-1, ' ', true, Json::error_handler_t::replace);
     first_ = false;
   }
-  void name_process(int pid, const std::string& name) { add({{"ph", "M"}, {"pid", pid}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", name}}}}); }
+  void name_process(int pid, const std::string& name) {
+    add({{"ph", "M"}, {"pid", pid}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", name}}}});
+  }
   void name_lanes(int pid, const std::array<bool, schedule::kLaneCount>& used) {
     for (int lane = 0; lane < schedule::kLaneCount; ++lane) {
       if (!used[static_cast<std::size_t>(lane)]) continue;
@@ -45,8 +47,8 @@ class Events {
 
 }  // namespace
 
-void write_trace(std::ostream& out, const std::string& path, const schedule::StepGraph& graph, const schedule::Simulation* predicted, std::span<const StepSpan> measured,
-                 int rank) {
+void write_trace(std::ostream& out, const std::string& path, const schedule::StepGraph& graph, const schedule::Simulation* predicted,
+                 std::span<const StepSpan> measured, int rank) {
   out << "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"graph_hash\": \"" << Hash().add(graph.hash()).hex() << "\"}, \"traceEvents\": [";
   Events events(out);
   std::array<bool, schedule::kLaneCount> lanes{};
@@ -64,7 +66,8 @@ void write_trace(std::ostream& out, const std::string& path, const schedule::Ste
     if (s.step == last_step) predicted_from = std::min(predicted_from, begin);
     const bool is_task = s.span.subject >= 0 && s.span.subject < static_cast<std::int64_t>(graph.tasks.size());
     const std::string name = is_task ? graph.task_name(static_cast<schedule::TaskId>(s.span.subject)) : std::string(s.span.name);
-    events.span(kMeasured, s.span.lane, name, begin, static_cast<double>(s.span.end_ns - s.span.begin_ns) * 1e-3, {{"step", s.step}, {"task", s.span.subject}});
+    events.span(kMeasured, s.span.lane, name, begin, static_cast<double>(s.span.end_ns - s.span.begin_ns) * 1e-3,
+                {{"step", s.step}, {"task", s.span.subject}});
   }
   if (predicted != nullptr) {
     if (measured.empty()) predicted_from = 0;
@@ -74,8 +77,8 @@ void write_trace(std::ostream& out, const std::string& path, const schedule::Ste
     events.name_lanes(kPredicted, lanes);
     for (schedule::TaskId id = 0; id < graph.tasks.size(); ++id) {
       const schedule::TaskTimes& times = predicted->tasks[id];
-      events.span(kPredicted, static_cast<std::uint32_t>(graph.tasks[id].lane), graph.task_name(id), predicted_from + times.begin * 1e6, (times.end - times.begin) * 1e6,
-                  {{"task", id}});
+      events.span(kPredicted, static_cast<std::uint32_t>(graph.tasks[id].lane), graph.task_name(id), predicted_from + times.begin * 1e6,
+                  (times.end - times.begin) * 1e6, {{"task", id}});
     }
   }
   out << "\n]}\n";

@@ -13,7 +13,7 @@ namespace sluice::profile {
 /// "predicted" with the graph's tasks at the beginning of the last measured step (of time 0 without any). Microseconds from the
 /// first measured span on; names, chunk and micro-batch from the graph whose ids the spans carry.
 /// Throws IoError(path) when the stream fails.
-void write_trace(std::ostream& out, const std::string& path, const schedule::StepGraph& graph, const schedule::Simulation* predicted, std::span<const StepSpan> measured,
-                 int rank);
+void write_trace(std::ostream& out, const std::string& path, const schedule::StepGraph& graph, const schedule::Simulation* predicted,
+                 std::span<const StepSpan> measured, int rank);
 
 }  // namespace sluice::profile

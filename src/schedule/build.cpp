@@ -69,7 +69,8 @@ class Build {
         break;
     }
     StepGraph graph = std::move(builder_).finish();
-    place(graph);
+    // Where gathers are issued ahead, reductions may lag behind: one compute task is enough to keep both lanes busy.
+    place(graph, std::min(1, plan_.prefetch_segments));
     return graph;
   }
 

@@ -100,7 +100,7 @@ class Owners {
 struct Lifetime {
   BufferId buffer;
   TaskId first;
-  TaskId last;
+  TaskId last;  // until when its bytes are held
   std::uint32_t compute_tasks;
   std::int64_t bytes;  // a multiple of kBufferAlignment
 };
@@ -159,25 +159,33 @@ Arrangement arrange(const Transients& transients, std::uint32_t longest_short) {
 /// Where the line between short and long is drawn, in compute tasks: a buffer of one segment and its neighbour; with a gather
 /// ahead of it and a recompute; some layers. Which is best depends on the plan, so each is tried.
 constexpr std::array<std::uint32_t, 3> kLongestShort{5, 1, 24};
-// Closer to the live bytes than this isn't worth another try.
+// Closer to the bytes held at once than this isn't worth another try.
 constexpr std::int64_t kGoodEnough = 100;  // waste below 1 / 100
 
 }  // namespace
 
-void place(StepGraph& graph) {
+void place(StepGraph& graph, int slack) {
   const std::size_t tasks = graph.tasks.size();
   // Last user per buffer and lane, and the compute tasks before every task.
   std::vector<std::array<TaskId, kLaneCount>> last_user(graph.buffers.size());
   for (auto& users : last_user) users.fill(kNone);
   std::vector<std::uint32_t> compute_before(tasks);
-  std::uint32_t compute_tasks = 0;
+  std::vector<TaskId> compute_tasks;
   for (TaskId id = 0; id < tasks; ++id) {
     const Task& task = graph.tasks[id];
-    compute_before[id] = compute_tasks;
-    if (task.lane == Lane::kCompute) ++compute_tasks;
+    compute_before[id] = static_cast<std::uint32_t>(compute_tasks.size());
+    if (task.lane == Lane::kCompute) compute_tasks.push_back(id);
     for (const Use& use : graph.uses_of(task)) last_user[use.buffer][static_cast<std::size_t>(task.lane)] = id;
   }
+  // Bytes that a collective takes from a buffer are held while the next compute tasks run.
+  const auto held_until = [&](TaskId last) {
+    if (slack == 0 || !is_communication(graph.tasks[last].lane) || compute_tasks.empty()) return last;
+    const std::size_t through =
+        std::min(compute_tasks.size(), static_cast<std::size_t>(compute_before[last]) + static_cast<std::size_t>(slack));
+    return through == 0 ? last : std::max(last, compute_tasks[through - 1]);
+  };
   std::array<Transients, spec::kTierCount> transients;
+  std::array<std::vector<std::int64_t>, spec::kTierCount> change;  // of the bytes alive, by task
   graph.persistent_bytes = {};
   for (BufferId id = 0; id < graph.buffers.size(); ++id) {
     Buffer& buffer = graph.buffers[id];
@@ -189,7 +197,11 @@ void place(StepGraph& graph) {
     } else if (buffer.first != kNone && bytes == 0) {
       buffer.offset = 0;
     } else if (buffer.first != kNone) {
-      transients[tier].lives.push_back({id, buffer.first, buffer.last, compute_before[buffer.last] - compute_before[buffer.first], bytes});
+      transients[tier].lives.push_back(
+          {id, buffer.first, held_until(buffer.last), compute_before[buffer.last] - compute_before[buffer.first], bytes});
+      change[tier].resize(tasks + 1);
+      change[tier][buffer.first] += bytes;
+      change[tier][buffer.last + 1] -= bytes;
     }
   }
 
@@ -197,16 +209,18 @@ void place(StepGraph& graph) {
   for (std::size_t tier = 0; tier < spec::kTierCount; ++tier) {
     Transients& here = transients[tier];
     here.sort();
-    std::int64_t live = 0, peak = 0;
-    here.sweep([&](std::uint32_t i) { peak = std::max(peak, live += here.lives[i].bytes); },
-               [&](std::uint32_t i) { live -= here.lives[i].bytes; });
+    std::int64_t held = 0, held_peak = 0;
+    here.sweep([&](std::uint32_t i) { held_peak = std::max(held_peak, held += here.lives[i].bytes); },
+               [&](std::uint32_t i) { held -= here.lives[i].bytes; });
+    std::int64_t live = 0;
+    graph.live_bytes_peak[tier] = 0;
+    for (const std::int64_t bytes : change[tier]) graph.live_bytes_peak[tier] = std::max(graph.live_bytes_peak[tier], live += bytes);
     Arrangement best;
     for (const std::uint32_t longest_short : kLongestShort) {
       Arrangement arrangement = arrange(here, longest_short);
       if (best.offsets.empty() || arrangement.bytes < best.bytes) best = std::move(arrangement);
-      if (best.bytes - peak <= peak / kGoodEnough) break;
+      if (best.bytes - held_peak <= held_peak / kGoodEnough) break;
     }
-    graph.live_bytes_peak[tier] = peak;
     graph.arena_bytes[tier] = graph.persistent_bytes[tier] + best.bytes;
     Owners owners;
     for (std::uint32_t i = 0; i < here.lives.size(); ++i) {

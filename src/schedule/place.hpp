@@ -9,6 +9,8 @@ inline constexpr std::int64_t kBufferAlignment = 64;  // bytes: a cache line, an
 /// transient ones, long-lived from one end of the rest and short-lived from the other, first fit in the linear order. A few
 /// lines between long and short are tried, and the one that needs the fewest bytes is taken. For every reuse of bytes adds the
 /// waits of the new buffer's first task for the old one's last users. O(n (log n + buffers alive at once)).
-void place(StepGraph& graph);
+/// `slack`: the bytes that a collective takes from a transient buffer (a reduction's source) are given to nobody for that many
+/// compute tasks more, so that compute doesn't wait for the collective it has just started.
+void place(StepGraph& graph, int slack = 0);
 
 }  // namespace sluice::schedule

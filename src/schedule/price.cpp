@@ -43,8 +43,8 @@ double positive(double value, const char* name) {
 }  // namespace
 
 std::string_view name_of(Resource resource) {
-  static constexpr std::array<std::string_view, kResourceCount> kNames{
-      "cores", "communication thread", "memory bandwidth", "device", "links", "disk reads", "disk writes", "latency"};
+  static constexpr std::array<std::string_view, kResourceCount> kNames{"cores", "communication thread", "memory bandwidth", "device",
+                                                                       "links", "disk reads",           "disk writes",      "latency"};
   const auto i = static_cast<std::size_t>(resource);
   return i < kNames.size() ? kNames[i] : std::string_view("?");
 }
@@ -64,13 +64,16 @@ PriceList::PriceList(const spec::MachineSpec& machine, int ranks, int threads)
   limit(Resource::kMemory, positive(machine.memory_bytes_per_second, "memory_bytes_per_second") / ranks_per_node_);
   limit(Resource::kDevice, 1);
   if (on_device_) {  // peers on the node are reached by links too, which gather and scatter share
-    limit(Resource::kLink, std::max(positive(machine.gather.bytes_per_second, "gather.bytes_per_second"), positive(machine.scatter.bytes_per_second, "scatter.bytes_per_second")));
+    limit(Resource::kLink, std::max(positive(machine.gather.bytes_per_second, "gather.bytes_per_second"),
+                                    positive(machine.scatter.bytes_per_second, "scatter.bytes_per_second")));
   } else if (machine.link_bytes_per_second > 0) {
     limit(Resource::kLink, machine.link_bytes_per_second / ranks_per_node_);
   }
 }
 
-Price PriceList::task() const { return {.latency_seconds = machine_.task_seconds}; }
+Price PriceList::task() const {
+  return {.latency_seconds = machine_.task_seconds};
+}
 
 Price PriceList::passes(double bytes) const {
   Price price = task();
@@ -86,7 +89,8 @@ Price PriceList::passes(double bytes) const {
 
 double PriceList::roofline_seconds(const model::Work& work) const {
   if (on_device_) {
-    return std::max(work.flops / machine_.device_flops, work.memory_bytes / positive(machine_.device_memory_bytes_per_second, "device_memory_bytes_per_second"));
+    return std::max(work.flops / machine_.device_flops,
+                    work.memory_bytes / positive(machine_.device_memory_bytes_per_second, "device_memory_bytes_per_second"));
   }
   return std::max(work.flops / (positive(machine_.flops_per_core, "flops_per_core") * threads_),
                   work.memory_bytes / capacities_[static_cast<std::size_t>(Resource::kMemory)]);
@@ -156,7 +160,8 @@ Price PriceList::gather(std::int64_t elements, bool from_shard) const {
   }
   price.comm_thread_seconds = seconds;
   price.core_seconds = seconds * std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
-  price.memory_bytes = std::min(2 * (received + (from_shard ? own : 0)), seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  price.memory_bytes =
+      std::min(2 * (received + (from_shard ? own : 0)), seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
   price.link_bytes = outside;
   return price;
 }
@@ -194,14 +199,17 @@ Price PriceList::update(std::int64_t elements) const {
     return price;
   }
   // Measured on threads_per_rank threads; fewer or more of them move the cores' part, memory sets the limit.
-  const double measured_threads = std::min<double>(std::max(1, machine_.threads_per_rank), capacities_[static_cast<std::size_t>(Resource::kCores)]);
+  const double measured_threads =
+      std::min<double>(std::max(1, machine_.threads_per_rank), capacities_[static_cast<std::size_t>(Resource::kCores)]);
   price.cores = threads_;
   price.core_seconds = seconds * measured_threads;
   price.memory_bytes = std::min(bytes, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
   return price;
 }
 
-Price PriceList::norm(std::int64_t elements) const { return passes(static_cast<double>(elements) * kFloatBytes); }
+Price PriceList::norm(std::int64_t elements) const {
+  return passes(static_cast<double>(elements) * kFloatBytes);
+}
 
 Price PriceList::agree() const {
   Price price = task();
@@ -236,11 +244,14 @@ Demand demand_of(const Price& price, const Capacities& capacities) {
     }
   }
   if (demand.seconds <= 0) return demand;
-  for (int r = 0; r < kSharedResourceCount; ++r) demand.rate[static_cast<std::size_t>(r)] = amount_of(price, static_cast<Resource>(r)) / demand.seconds;
+  for (int r = 0; r < kSharedResourceCount; ++r)
+    demand.rate[static_cast<std::size_t>(r)] = amount_of(price, static_cast<Resource>(r)) / demand.seconds;
   return demand;
 }
 
-double PriceList::alone_seconds(const Price& price) const { return price.latency_seconds + demand_of(price, capacities_).seconds; }
+double PriceList::alone_seconds(const Price& price) const {
+  return price.latency_seconds + demand_of(price, capacities_).seconds;
+}
 
 std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs, const spec::MachineSpec& machine) {
   const PriceList list(machine, inputs.ranks, inputs.plan.threads);
@@ -256,7 +267,8 @@ std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs
     const model::Segment& segment = *inputs.model->segments[static_cast<std::size_t>(task.segment)];
     const model::Work work = segment.work(task.phase, shape);
     for (const Known& k : known) {
-      if (k.kind == segment.kind() && k.phase == task.phase && k.work.flops == work.flops && k.work.memory_bytes == work.memory_bytes) return k.price;
+      if (k.kind == segment.kind() && k.phase == task.phase && k.work.flops == work.flops && k.work.memory_bytes == work.memory_bytes)
+        return k.price;
     }
     known.push_back({segment.kind(), task.phase, work, list.compute(segment, inputs.model->spec.hidden, task.phase, shape)});
     return known.back().price;

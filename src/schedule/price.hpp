@@ -63,7 +63,7 @@ class PriceList {
   double roofline_seconds(const model::Work& work) const;
 
  private:
-  Price task() const;  // the executor's overhead, which every task has
+  Price task() const;                // the executor's overhead, which every task has
   Price passes(double bytes) const;  // memory traffic of this rank's threads
   double exchanged_link_bytes(double bytes) const;
 

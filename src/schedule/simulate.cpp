@@ -51,7 +51,8 @@ class Simulator {
       start_ready();
       share_out();
       const double step = time_to_next_event();
-      SLUICE_CHECK(step < kNever, "no task of graph ", name_of(graph_.kind), " can go on; ", left, " are left, the first is ", graph_.task_name(first_left()));
+      SLUICE_CHECK(step < kNever, "no task of graph ", name_of(graph_.kind), " can go on; ", left, " are left, the first is ",
+                   graph_.task_name(first_left()));
       advance(step);
       left -= finish_tasks();
     }
@@ -270,7 +271,8 @@ class Simulator {
 
 }  // namespace
 
-Simulation simulate(const StepGraph& graph, std::span<const Price> prices, const spec::MachineSpec& machine, const SimulateOptions& options) {
+Simulation simulate(const StepGraph& graph, std::span<const Price> prices, const spec::MachineSpec& machine,
+                    const SimulateOptions& options) {
   return Simulator(graph, prices, machine, options).run();
 }
 

@@ -26,13 +26,13 @@ struct TaskTimes {
 struct Simulation {
   double seconds = 0;
   std::vector<TaskTimes> tasks;
-  std::array<double, kLaneCount> busy_seconds{};          // lane by lane: its tasks' begin to end
-  std::array<double, kSharedResourceCount> use{};         // of each shared resource's capacity, over the whole time: 0 to 1
+  std::array<double, kLaneCount> busy_seconds{};   // lane by lane: its tasks' begin to end
+  std::array<double, kSharedResourceCount> use{};  // of each shared resource's capacity, over the whole time: 0 to 1
   /// The longest chain of tasks that each started because the one before ended, by what held each of them back; they add up to
   /// `seconds`. A wake-up between two threads counts as latency.
   std::array<double, kResourceCount> critical_seconds{};
-  std::array<double, kLaneCount> critical_lane_seconds{};  // the same chain by lane
-  Resource bound = Resource::kLatency;                    // the largest of critical_seconds
+  std::array<double, kLaneCount> critical_lane_seconds{};   // the same chain by lane
+  Resource bound = Resource::kLatency;                      // the largest of critical_seconds
   std::array<std::int64_t, spec::kTierCount> bytes_peak{};  // of each tier's arena
   std::uint64_t graph_hash = 0;
 };
@@ -42,6 +42,7 @@ struct Simulation {
 /// side by side. Tasks that run at the same time share each resource fairly: all slow down alike until a resource they want
 /// is used up (max-min over progressive filling). Who waits for a task of another thread pays machine.wake_seconds.
 /// `prices`: one a task. O(tasks x waits), around a microsecond a task. Throws LogicError if the waits can't be met.
-Simulation simulate(const StepGraph& graph, std::span<const Price> prices, const spec::MachineSpec& machine, const SimulateOptions& options);
+Simulation simulate(const StepGraph& graph, std::span<const Price> prices, const spec::MachineSpec& machine,
+                    const SimulateOptions& options);
 
 }  // namespace sluice::schedule

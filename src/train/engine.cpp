@@ -19,7 +19,8 @@ using chunks::Plane;
 using schedule::GraphKind;
 
 namespace {
-constexpr std::array<GraphKind, 5> kGraphs{GraphKind::kStep, GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate, GraphKind::kSave};
+constexpr std::array<GraphKind, 5> kGraphs{GraphKind::kStep, GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate,
+                                           GraphKind::kSave};
 constexpr std::array<Plane, 3> kStatePlanes{Plane::kWorking, Plane::kMoment1, Plane::kMoment2};
 }  // namespace
 
@@ -92,7 +93,8 @@ struct Engine::Impl {
     for (const spec::Tier tier : {spec::Tier::kDevice, spec::Tier::kHost}) {
       const auto t = static_cast<std::size_t>(tier);
       reservations.push_back(ledger->reserve(tier, "the plan's arena", bytes[t]));
-      auto backing = tier == spec::Tier::kDevice ? setup.group->allocate_window(bytes[t], "device arena") : memory::make_plain_backing(bytes[t], "host arena");
+      auto backing = tier == spec::Tier::kDevice ? setup.group->allocate_window(bytes[t], "device arena")
+                                                 : memory::make_plain_backing(bytes[t], "host arena");
       arenas[t] = std::make_unique<memory::Arena>(tier, std::move(backing));
       arenas[t]->touch();
     }
@@ -160,13 +162,23 @@ Engine::Engine(const EngineSetup& setup) : impl_(std::make_unique<Impl>(setup)) 
 
 Engine::~Engine() = default;
 
-const model::Model& Engine::model() const noexcept { return impl_->model; }
-const spec::Plan& Engine::plan() const noexcept { return impl_->setup.plan; }
-const schedule::StepGraph& Engine::graph(GraphKind kind) const { return impl_->graphs.at(kind); }
+const model::Model& Engine::model() const noexcept {
+  return impl_->model;
+}
+const spec::Plan& Engine::plan() const noexcept {
+  return impl_->setup.plan;
+}
+const schedule::StepGraph& Engine::graph(GraphKind kind) const {
+  return impl_->graphs.at(kind);
+}
 
-const schedule::BuildInputs& Engine::build_inputs() const noexcept { return impl_->inputs; }
+const schedule::BuildInputs& Engine::build_inputs() const noexcept {
+  return impl_->inputs;
+}
 
-spec::ArithmeticSignature Engine::signature() const { return signature_of(impl_->setup.plan, impl_->ops); }
+spec::ArithmeticSignature Engine::signature() const {
+  return signature_of(impl_->setup.plan, impl_->ops);
+}
 
 spec::ArithmeticSignature signature_of(const spec::Plan& plan, const ops::Context& ops) {
   spec::ArithmeticSignature signature;
@@ -190,7 +202,8 @@ void Engine::initialise(std::uint64_t seed) {
       ops::fill(impl_->ops, piece.data, piece.count, 1.0F);
     } else {
       const auto key = rng_key(seed, RngPurpose::kInit, Hash().add(param.name).value());
-      ops::fill_normal(impl_->ops, piece.data, piece.count, static_cast<float>(param.init_std), key, static_cast<std::uint64_t>(piece.begin));
+      ops::fill_normal(impl_->ops, piece.data, piece.count, static_cast<float>(param.init_std), key,
+                       static_cast<std::uint64_t>(piece.begin));
     }
   }
   impl_->adam_count = 0;
@@ -216,7 +229,9 @@ schedule::RunResult Engine::step(const StepRequest& request) {
   return result;
 }
 
-bool Engine::has_pending_update() const noexcept { return impl_->pending.apply; }
+bool Engine::has_pending_update() const noexcept {
+  return impl_->pending.apply;
+}
 
 void Engine::flush() {
   if (!impl_->pending.apply) return;
@@ -226,11 +241,13 @@ void Engine::flush() {
   impl_->pending = {};
 }
 
-schedule::Report Engine::evaluate(const std::function<std::int64_t(int, const schedule::TokenRows&)>& load) {
+schedule::Report Engine::evaluate(const std::function<std::int64_t(int, const schedule::TokenRows&)>& load,
+                                  const std::function<bool()>& stop) {
   flush();
   schedule::RunInputs inputs;
   inputs.step.training = false;
   inputs.load = load;
+  inputs.stop = stop;
   return impl_->executor->run(GraphKind::kEvaluate, inputs).report;
 }
 
@@ -244,8 +261,12 @@ const float* Engine::next_logits(const std::function<std::int64_t(int, const sch
   return impl_->executor->logits();
 }
 
-const std::vector<HeldPiece>& Engine::owned_pieces() const noexcept { return impl_->owned; }
-const std::vector<HeldPiece>& Engine::held_pieces() const noexcept { return impl_->held; }
+const std::vector<HeldPiece>& Engine::owned_pieces() const noexcept {
+  return impl_->owned;
+}
+const std::vector<HeldPiece>& Engine::held_pieces() const noexcept {
+  return impl_->held;
+}
 
 void Engine::save(const std::function<void(std::size_t)>& write) {
   flush();
@@ -256,13 +277,19 @@ void Engine::save(const std::function<void(std::size_t)>& write) {
   impl_->executor->run(GraphKind::kSave, inputs);
 }
 
-std::int64_t Engine::adam_count() const noexcept { return impl_->adam_count; }
+std::int64_t Engine::adam_count() const noexcept {
+  return impl_->adam_count;
+}
 void Engine::set_adam_count(std::int64_t count) noexcept {
   impl_->adam_count = count;
   impl_->pending = {};
 }
 
-comm::Traffic Engine::traffic(schedule::Lane lane) const { return impl_->executor->traffic(lane); }
-std::array<std::int64_t, spec::kTierCount> Engine::arena_bytes() const noexcept { return impl_->arena_bytes(); }
+comm::Traffic Engine::traffic(schedule::Lane lane) const {
+  return impl_->executor->traffic(lane);
+}
+std::array<std::int64_t, spec::kTierCount> Engine::arena_bytes() const noexcept {
+  return impl_->arena_bytes();
+}
 
 }  // namespace sluice::train

@@ -26,14 +26,14 @@ struct EngineSetup {
   spec::ModelSpec model;
   spec::TrainingSpec training;
   spec::Plan plan;
-  comm::Communicator* group = nullptr;  // the data-parallel group; outlives the engine
-  device::Device* device = nullptr;     // outlives the engine
-  int segments_between_agrees = 0;      // as schedule::BuildInputs
+  comm::Communicator* group = nullptr;   // the data-parallel group; outlives the engine
+  device::Device* device = nullptr;      // outlives the engine
+  int segments_between_agrees = 0;       // as schedule::BuildInputs
   std::int64_t device_budget_bytes = 0;  // of this rank's device arena; 0: no limit
   TraceSink* trace = nullptr;
   schedule::Threading threading = schedule::Threading::kFolded;
   ops::Backend backend = ops::Backend::kCpu;
-  bool poison = false;  // tests
+  bool poison = false;         // tests
   bool verify_graphs = false;  // tests and --dump-graph: prove order and freedom from races before running
 };
 
@@ -48,8 +48,8 @@ struct HeldPiece {
 
 /// One step as the loop asks for it.
 struct StepRequest {
-  std::int64_t step = 0;           // 1-based
-  double learning_rate = 0;        // of this step's update
+  std::int64_t step = 0;     // 1-based
+  double learning_rate = 0;  // of this step's update
   std::function<std::int64_t(int micro, const schedule::TokenRows& rows)> load;
   std::function<bool()> stop;
 };
@@ -80,8 +80,9 @@ class Engine {
   /// Applies an update that is still pending (next_forward). Before anything looks at the state from outside.
   void flush();
   bool has_pending_update() const noexcept;
-  /// Mean loss over the valid tokens of one micro-batch a rank, over all ranks. Collective.
-  schedule::Report evaluate(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load);
+  /// Mean loss over the valid tokens of one micro-batch a rank, over all ranks; says also whether a rank wants to stop. Collective.
+  schedule::Report evaluate(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load,
+                            const std::function<bool()>& stop = {});
   /// Logits [vocab] that follow token `position` of one row. Valid until the next run.
   const float* next_logits(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load, std::int64_t position);
 

@@ -15,7 +15,8 @@ std::int32_t draw(const float* logits, std::int64_t vocab, const GenerateOptions
   std::vector<std::int32_t> order(static_cast<std::size_t>(vocab));
   std::iota(order.begin(), order.end(), 0);
   // Ties by token id, so that the draw is a function of the logits alone.
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
+  std::sort(order.begin(), order.end(),
+            [&](std::int32_t a, std::int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   if (options.temperature <= 0) return order[0];
   std::size_t kept = options.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(options.top_k)) : order.size();
   std::vector<double> weights(kept);
@@ -31,7 +32,8 @@ std::int32_t draw(const float* logits, std::int64_t vocab, const GenerateOptions
     kept = std::max<std::size_t>(1, n);
     total = sum;
   }
-  const Philox4 words = philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0}, rng_key(options.seed, RngPurpose::kSample, 0));
+  const Philox4 words = philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0},
+                               rng_key(options.seed, RngPurpose::kSample, 0));
   double left = (static_cast<double>(words[0]) + 0.5) * 0x1.0p-32 * total;
   for (std::size_t i = 0; i < kept; ++i) {
     left -= weights[i];
@@ -42,7 +44,8 @@ std::int32_t draw(const float* logits, std::int64_t vocab, const GenerateOptions
 
 }  // namespace
 
-void generate(Engine& engine, std::int64_t sequence_length, std::vector<std::int32_t> prompt, const GenerateOptions& options, const std::function<void(std::int32_t)>& emit) {
+void generate(Engine& engine, std::int64_t sequence_length, std::vector<std::int32_t> prompt, const GenerateOptions& options,
+              const std::function<void(std::int32_t)>& emit) {
   SLUICE_CHECK(!prompt.empty(), "generation starts from at least one token");
   const std::int64_t vocab = engine.model().spec.vocab;
   for (std::int64_t i = 0; i < options.max_tokens; ++i) {

@@ -19,6 +19,7 @@ struct GenerateOptions {
 /// Draws tokens that follow `prompt` (at least one token), one forward pass each over the last sequence_length tokens. Calls
 /// `emit` for each drawn token as it is known; ends after max_tokens or at the stop token. Token i is a function of the seed, i
 /// and the logits alone. Collective over the engine's group.
-void generate(Engine& engine, std::int64_t sequence_length, std::vector<std::int32_t> prompt, const GenerateOptions& options, const std::function<void(std::int32_t token)>& emit);
+void generate(Engine& engine, std::int64_t sequence_length, std::vector<std::int32_t> prompt, const GenerateOptions& options,
+              const std::function<void(std::int32_t token)>& emit);
 
 }  // namespace sluice::train

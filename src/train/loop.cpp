@@ -18,7 +18,9 @@ constexpr int kSaveFailuresAllowed = 3;
 class Loop {
  public:
   explicit Loop(const LoopSetup& setup)
-      : s_(setup), layout_{setup.engine->plan().micro_batch, setup.engine->plan().mesh.data, setup.world->rank()}, params_(param_infos(setup.engine->model())) {}
+      : s_(setup),
+        layout_{setup.engine->plan().micro_batch, setup.engine->plan().mesh.data, setup.world->rank()},
+        params_(param_infos(setup.engine->model())) {}
 
   LoopOutcome run() {
     outcome_.progress = s_.start;
@@ -28,8 +30,8 @@ class Loop {
       stopped = run_step();
       if (!stopped && outcome_.progress.step < s_.steps) {
         const std::int64_t step = outcome_.progress.step;
-        if (s_.valid != nullptr && s_.evaluate_interval > 0 && step % s_.evaluate_interval == 0) run_evaluation();
-        if (s_.checkpoint_interval > 0 && step % s_.checkpoint_interval == 0) save(false);
+        if (s_.valid != nullptr && s_.evaluate_interval > 0 && step % s_.evaluate_interval == 0) stopped = run_evaluation();
+        if (!stopped && s_.checkpoint_interval > 0 && step % s_.checkpoint_interval == 0) save(false);
       }
     }
     outcome_.finished = outcome_.progress.step >= s_.steps;
@@ -40,8 +42,9 @@ class Loop {
       if (!hasten) save(true);
       return outcome_;
     }
-    if (s_.valid != nullptr) run_evaluation();
+    // All steps are done: what is still to do is short, and the state is worth saving in any case.
     save(true);
+    if (s_.valid != nullptr) run_evaluation();
     return outcome_;
   }
 
@@ -57,7 +60,7 @@ class Loop {
       s_.sampler->fill(*s_.train, outcome_.progress.samples, micro, layout_, {rows.inputs, rows.targets, rows.sample_ids});
       return layout_.micro_batch * length;
     };
-    if (s_.stop != nullptr) request.stop = [this] { return s_.stop->requested(); };
+    request.stop = stop_question();
     const std::int64_t begin = now_ns();
     const schedule::RunResult result = s_.engine->step(request);
     const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
@@ -67,8 +70,9 @@ class Loop {
     }
     if (!std::isfinite(result.report.loss) || !std::isfinite(result.report.grad_norm)) {
       // The report is the same on every rank, so all throw.
-      throw_on_all_ranks(DivergedError(cat("step ", step, ": the loss is ", result.report.loss, " and the gradient norm ", result.report.grad_norm, " (learning rate ", request.learning_rate,
-                              "); lower the learning rate or clip harder, and continue from the last checkpoint")));
+      throw_on_all_ranks(DivergedError(cat("step ", step, ": the loss is ", result.report.loss, " and the gradient norm ",
+                                           result.report.grad_norm, " (learning rate ", request.learning_rate,
+                                           "); lower the learning rate or clip harder, and continue from the last checkpoint")));
     }
     checkpoint::Progress& progress = outcome_.progress;
     progress.step = step;
@@ -91,10 +95,20 @@ class Loop {
     return result.report.stop_requested;
   }
 
-  void run_evaluation() {
-    if (evaluated_step_ == outcome_.progress.step) return;
+  /// True when the ranks agreed to stop in the middle of it.
+  bool run_evaluation() {
+    if (evaluated_step_ == outcome_.progress.step) return false;
+    const auto metrics =
+        evaluate(*s_.engine, *s_.world, *s_.valid, s_.training.batch.sequence_length, outcome_.progress.step, stop_question());
+    if (!metrics) return true;
     evaluated_step_ = outcome_.progress.step;
-    s_.observer->on_evaluation(evaluate(*s_.engine, *s_.world, *s_.valid, s_.training.batch.sequence_length, outcome_.progress.step));
+    s_.observer->on_evaluation(*metrics);
+    return false;
+  }
+
+  std::function<bool()> stop_question() const {
+    if (s_.stop == nullptr) return {};
+    return [this] { return s_.stop->requested(); };
   }
 
   void save(bool last) {
@@ -105,7 +119,8 @@ class Loop {
     const std::int64_t begin = now_ns();
     s_.engine->flush();
     checkpoint::Progress progress = outcome_.progress;
-    checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_, checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
+    checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_,
+                                      checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
     s_.engine->save([&](std::size_t piece) { saving.write(piece); });
     const checkpoint::CommitResult result = saving.commit();
     s_.observer->on_checkpoint(result, static_cast<double>(now_ns() - begin) * 1e-9);
@@ -119,8 +134,11 @@ class Loop {
     outcome_.saved = false;
     ++save_failures_;
     if (!last && save_failures_ < kSaveFailuresAllowed) return;
-    const std::string message = cat("saving step ", outcome_.progress.step, " failed", save_failures_ > 1 ? cat(", ", save_failures_, " times in a row") : std::string(), ": ", result.reason);
-    if (saved_step_ >= 0) throw_on_all_ranks(ResumableStop(cat(message, "; the checkpoint of step ", saved_step_, " stands: make room and start the same command again")));
+    const std::string message = cat("saving step ", outcome_.progress.step, " failed",
+                                    save_failures_ > 1 ? cat(", ", save_failures_, " times in a row") : std::string(), ": ", result.reason);
+    if (saved_step_ >= 0)
+      throw_on_all_ranks(
+          ResumableStop(cat(message, "; the checkpoint of step ", saved_step_, " stands: make room and start the same command again")));
     throw_on_all_ranks(EnvironmentError(message));
   }
 
@@ -137,7 +155,9 @@ class Loop {
 }  // namespace
 
 LoopOutcome run_loop(const LoopSetup& setup) {
-  SLUICE_CHECK(setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr && setup.observer != nullptr, "an incomplete loop");
+  SLUICE_CHECK(
+      setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr && setup.observer != nullptr,
+      "an incomplete loop");
   return Loop(setup).run();
 }
 
@@ -151,22 +171,28 @@ std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, cons
   const std::vector<checkpoint::ParamInfo> infos = param_infos(model);
   std::vector<checkpoint::Piece> pieces;
   for (const HeldPiece& piece : held) {
-    pieces.push_back({std::string(chunks::name_of(piece.plane)), checkpoint::flat_region(infos, piece.param, piece.begin, piece.count), piece.data});
+    pieces.push_back(
+        {std::string(chunks::name_of(piece.plane)), checkpoint::flat_region(infos, piece.param, piece.begin, piece.count), piece.data});
   }
   return pieces;
 }
 
-EvaluationMetrics evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus, std::int64_t sequence_length, std::int64_t step) {
+std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus,
+                                          std::int64_t sequence_length, std::int64_t step, const std::function<bool()>& stop) {
   const data::EvaluationSampler sampler(corpus.tokens(), sequence_length);
   const data::RowLayout layout{engine.plan().micro_batch, engine.plan().mesh.data, world.rank()};
   EvaluationMetrics metrics;
   metrics.step = step;
   double sum = 0;
   for (std::int64_t batch = 0; batch < sampler.batches(layout); ++batch) {
-    const schedule::Report report = engine.evaluate([&](int /*micro*/, const schedule::TokenRows& rows) {
-      sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids});
-      return static_cast<std::int64_t>(std::count_if(rows.targets, rows.targets + layout.micro_batch * sequence_length, [](std::int32_t target) { return target >= 0; }));
-    });
+    const schedule::Report report = engine.evaluate(
+        [&](int /*micro*/, const schedule::TokenRows& rows) {
+          sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids});
+          return static_cast<std::int64_t>(std::count_if(rows.targets, rows.targets + layout.micro_batch * sequence_length,
+                                                         [](std::int32_t target) { return target >= 0; }));
+        },
+        stop);
+    if (report.stop_requested) return std::nullopt;
     sum += report.loss * static_cast<double>(report.valid_tokens);
     metrics.tokens += report.valid_tokens;
   }

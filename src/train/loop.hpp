@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,22 +56,22 @@ struct LoopSetup {
   const data::TrainingSampler* sampler = nullptr;
   const data::Corpus* valid = nullptr;  // null: no evaluation
   spec::TrainingSpec training;
-  std::int64_t steps = 0;               // the run's last step
+  std::int64_t steps = 0;                // the run's last step
   std::int64_t checkpoint_interval = 0;  // steps; 0: at the end only
   std::int64_t evaluate_interval = 0;    // steps; 0: at the end only
-  std::string checkpoints;              // directory
+  std::string checkpoints;               // directory
   checkpoint::SaveOptions save;
   checkpoint::Documents documents;
-  checkpoint::Progress start;           // of the loaded checkpoint, or zero
-  StopSource* stop = nullptr;           // null: none
+  checkpoint::Progress start;  // of the loaded checkpoint, or zero
+  StopSource* stop = nullptr;  // null: none
   Observer* observer = nullptr;
 };
 
 struct LoopOutcome {
-  bool finished = false;         // all steps done; else stopped on request
-  bool saved = false;            // the last state is in a checkpoint
+  bool finished = false;  // all steps done; else stopped on request
+  bool saved = false;     // the last state is in a checkpoint
   checkpoint::Progress progress;
-  std::string last_checkpoint;   // path; empty: none in this attempt
+  std::string last_checkpoint;  // path; empty: none in this attempt
   std::vector<double> step_seconds;
 };
 
@@ -83,7 +84,8 @@ std::vector<checkpoint::ParamInfo> param_infos(const model::Model& model);
 /// An engine's pieces in the checkpoint's terms.
 std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, const std::vector<HeldPiece>& pieces);
 
-/// Mean loss over every predicted token of `corpus`, each once. Collective.
-EvaluationMetrics evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus, std::int64_t sequence_length, std::int64_t step);
+/// Mean loss over every predicted token of `corpus`, each once; none when the ranks agreed to stop on the way. Collective.
+std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus,
+                                          std::int64_t sequence_length, std::int64_t step, const std::function<bool()>& stop);
 
 }  // namespace sluice::train

@@ -74,7 +74,9 @@ bool StopSource::requested() {
   return file_found_;
 }
 
-bool StopSource::hastened() const { return signal_count.load() > 1; }
+bool StopSource::hastened() const {
+  return signal_count.load() > 1;
+}
 
 std::string StopSource::reason() const {
   if (signal_count.load() > 0) return signal_name(first_signal.load());

@@ -32,7 +32,7 @@ TEST(RankSum, EqualsTheSerialSumBitForBit) {
         const bool in_place = variant == 2;
         float* out = in_place ? vectors[count / 2].data() + 1 : separate.data() + 1;
         sum_in_rank_order(pointers.data(), count, out, n, accumulate);
-        EXPECT_EQ(std::memcmp(out, expected.data(), static_cast<std::size_t>(n) * sizeof(float)), 0)
+        EXPECT_TRUE(n == 0 || std::memcmp(out, expected.data(), static_cast<std::size_t>(n) * sizeof(float)) == 0)
             << count << " vectors of " << n << " variant " << variant;
         EXPECT_EQ(separate.front(), 0.5f);
         EXPECT_EQ(separate.back(), 0.5f);

@@ -44,22 +44,24 @@ TEST_P(Parity, TwentyStepsHaveTheLossesOfTransformers) {
   // Rows 0 and 1 of a step are its first micro-batch on one rank, rows 2 and 3 the second; two ranks share them.
   const json &optimizer = expected.at("optimizer"), &schedule = expected.at("schedule");
   const int micro = expected.at("micro_batch"), accumulation = expected.at("accumulation");
-  const json run = {
-      {"train_batch_size", micro * accumulation},
-      {"gradient_clipping", optimizer.at("gradient_clipping")},
-      {"optimizer",
-       {{"type", "AdamW"},
-        {"params",
-         {{"lr", schedule.at("peak")}, {"betas", {optimizer.at("beta1"), optimizer.at("beta2")}}, {"eps", optimizer.at("eps")}, {"weight_decay", optimizer.at("weight_decay")}}}}},
-      {"sluice",
-       {{"model", {{"path", folder}}},
-        {"data", {{"train", {data}}, {"order", "sequential"}}},
-        {"weight_decay_on", optimizer.at("decay_on")},
-        {"schedule", {{"kind", schedule.at("kind")}, {"warmup_steps", schedule.at("warmup_steps")}}},
-        {"sequence_length", expected.at("sequence")},
-        {"steps", schedule.at("total_steps")},
-        {"threads", 1},
-        {"checkpoint", {{"interval", 0}}}}}};
+  const json run = {{"train_batch_size", micro * accumulation},
+                    {"gradient_clipping", optimizer.at("gradient_clipping")},
+                    {"optimizer",
+                     {{"type", "AdamW"},
+                      {"params",
+                       {{"lr", schedule.at("peak")},
+                        {"betas", {optimizer.at("beta1"), optimizer.at("beta2")}},
+                        {"eps", optimizer.at("eps")},
+                        {"weight_decay", optimizer.at("weight_decay")}}}}},
+                    {"sluice",
+                     {{"model", {{"path", folder}}},
+                      {"data", {{"train", {data}}, {"order", "sequential"}}},
+                      {"weight_decay_on", optimizer.at("decay_on")},
+                      {"schedule", {{"kind", schedule.at("kind")}, {"warmup_steps", schedule.at("warmup_steps")}}},
+                      {"sequence_length", expected.at("sequence")},
+                      {"steps", schedule.at("total_steps")},
+                      {"threads", 1},
+                      {"checkpoint", {{"interval", 0}}}}}};
   const std::string file = area.write("parity.json", run.dump());
   const std::string plan = area.plan({.ranks = chosen.ranks,
                                       .zero_stage = chosen.zero_stage,
@@ -80,9 +82,12 @@ TEST_P(Parity, TwentyStepsHaveTheLossesOfTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::Values(Case{"gpt2_tiny", 1, 0}, Case{"gpt2_tiny", 2, 1}, Case{"gpt2_tiny", 2, 3}, Case{"gpt2_odd", 2, 2}, Case{"gpt2_untied", 1, 0}),
-                         [](const auto& info) {
-                           return std::string(info.param.fixture) + "_ranks" + std::to_string(info.param.ranks) + "_zero" + std::to_string(info.param.zero_stage);
+INSTANTIATE_TEST_SUITE_P(All, Parity,
+                         ::testing::Values(Case{"gpt2_tiny", 1, 0}, Case{"gpt2_tiny", 2, 1}, Case{"gpt2_tiny", 2, 3},
+                                           Case{"gpt2_odd", 2, 2}, Case{"gpt2_untied", 1, 0}),
+                         [](const auto& each) {
+                           return std::string(each.param.fixture) + "_ranks" + std::to_string(each.param.ranks) + "_zero" +
+                                  std::to_string(each.param.zero_stage);
                          });
 
 }  // namespace

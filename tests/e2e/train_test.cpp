@@ -28,7 +28,8 @@ class Train : public ::testing::Test {
   // One undisturbed run that the tests look at or copy.
   static void SetUpTestSuite() {
     area_ = new RunArea;
-    first_ = new ProgramOutcome(run_program(area_->train(2, "first", {"--steps", "30", "--set", valid(), "--set", "sluice.evaluate.interval=12"})));
+    first_ = new ProgramOutcome(
+        run_program(area_->train(2, "first", {"--steps", "30", "--set", valid(), "--set", "sluice.evaluate.interval=12"})));
     ASSERT_TRUE(ended_with(*first_, 0));
   }
   static void TearDownTestSuite() {
@@ -40,7 +41,8 @@ class Train : public ::testing::Test {
   /// A copy of the first run to go on from.
   static void copy_first(const std::string& name) { fs::copy(run("first"), run(name), fs::copy_options::recursive); }
   static std::vector<std::string> with_evaluation(std::vector<std::string> more) {
-    for (const std::string& word : {std::string("--set"), valid(), std::string("--set"), std::string("sluice.evaluate.interval=12")}) more.push_back(word);
+    for (const std::string& word : {std::string("--set"), valid(), std::string("--set"), std::string("sluice.evaluate.interval=12")})
+      more.push_back(word);
     return more;
   }
 
@@ -113,7 +115,8 @@ TEST_F(Train, TheSameCommandAgainEndsAtOnceAndChangesNothing) {
 TEST_F(Train, MoreStepsGoOnAndTheLossesAreThoseOfOneLongRun) {
   copy_first("longer");
   ASSERT_TRUE(ended_with(run_program(area_->train(2, "longer", with_evaluation({"--steps", "70"}))), 0));
-  ASSERT_TRUE(ended_with(run_program(area_->train(2, "one-long", with_evaluation({"--steps", "70", "--plan", run("first") + "/plan.json"}))), 0));
+  ASSERT_TRUE(
+      ended_with(run_program(area_->train(2, "one-long", with_evaluation({"--steps", "70", "--plan", run("first") + "/plan.json"}))), 0));
   EXPECT_TRUE(has_each_step_once(run("longer"), 70));
   const Records records = read_records(run("longer"));
   EXPECT_EQ(records.steps[29].attempt, 1);
@@ -126,13 +129,15 @@ TEST_F(Train, MoreStepsGoOnAndTheLossesAreThoseOfOneLongRun) {
 }
 
 TEST_F(Train, TwoRunsWithOnePlanHaveTheSameBits) {
-  ASSERT_TRUE(ended_with(run_program(area_->train(2, "second", with_evaluation({"--steps", "30", "--plan", run("first") + "/plan.json"}))), 0));
+  ASSERT_TRUE(
+      ended_with(run_program(area_->train(2, "second", with_evaluation({"--steps", "30", "--plan", run("first") + "/plan.json"}))), 0));
   EXPECT_TRUE(same_bits(run("second"), run("first")));
   EXPECT_FALSE(fs::exists(run("second") + "/profile.json"));  // nothing had to be measured
 }
 
 TEST_F(Train, OtherRankCountsGoOnWithinTolerance) {
-  ASSERT_TRUE(ended_with(run_program(area_->train(2, "reference", with_evaluation({"--steps", "40", "--plan", run("first") + "/plan.json"}))), 0));
+  ASSERT_TRUE(
+      ended_with(run_program(area_->train(2, "reference", with_evaluation({"--steps", "40", "--plan", run("first") + "/plan.json"}))), 0));
   const Records reference = read_records(run("reference"));
   // Four ranks divide the batch of eight, as one does; three don't.
   for (const int ranks : {1, 4}) {
@@ -146,7 +151,8 @@ TEST_F(Train, OtherRankCountsGoOnWithinTolerance) {
     ASSERT_TRUE(has_each_step_once(run(name), 40));
     const Records records = read_records(run(name));
     for (std::size_t i = 30; i < 40; ++i) {
-      EXPECT_NEAR(records.steps[i].loss_value(), reference.steps[i].loss_value(), 1e-5 * reference.steps[i].loss_value()) << "step " << i + 1;
+      EXPECT_NEAR(records.steps[i].loss_value(), reference.steps[i].loss_value(), 1e-5 * reference.steps[i].loss_value())
+          << "step " << i + 1;
     }
   }
 }
@@ -171,10 +177,29 @@ TEST_F(Train, ThreeRanksGoOnFromTwo) {
 }
 
 TEST_F(Train, FlagsAloneAreEnoughWithoutALauncher) {
-  const ProgramOutcome outcome =
-      run_program(area_->sluice({"train", "--model", area_->model(), "--set", "sluice.init=scratch", "--data", area_->text(), "--sequence-length", "16",
-                                 "--epochs", "0.1", "--train-batch-size", "4", "--learning-rate", "1e-3", "--lr-scheduler-type", "linear", "--warmup-steps",
-                                 "3", "--threads", "1", "--output", run("flags")}));
+  const ProgramOutcome outcome = run_program(area_->sluice({"train",
+                                                            "--model",
+                                                            area_->model(),
+                                                            "--set",
+                                                            "sluice.init=scratch",
+                                                            "--data",
+                                                            area_->text(),
+                                                            "--sequence-length",
+                                                            "16",
+                                                            "--epochs",
+                                                            "0.1",
+                                                            "--train-batch-size",
+                                                            "4",
+                                                            "--learning-rate",
+                                                            "1e-3",
+                                                            "--lr-scheduler-type",
+                                                            "linear",
+                                                            "--warmup-steps",
+                                                            "3",
+                                                            "--threads",
+                                                            "1",
+                                                            "--output",
+                                                            run("flags")}));
   ASSERT_TRUE(ended_with(outcome, 0));
   // 937 samples of 16 tokens, a tenth of them in batches of 4.
   EXPECT_TRUE(has_each_step_once(run("flags"), 24));

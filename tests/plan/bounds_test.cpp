@@ -43,11 +43,14 @@ spec::Plan plan_of(Workbench& bench, const Case& c) {
   plan.threads = 4;
   plan.mesh = bench.request().mesh;
   if (c.stage == 3) plan.rcache_elements = test::rcache_at(bench, c.chunk, c.prefetch, c.rcache_part);
-  for (std::size_t s = 0; s < bench.model().segments.size(); ++s) plan.recompute.push_back(c.recompute == 1 || (c.recompute == 2 && s > 15) ? 1 : 0);
+  for (std::size_t s = 0; s < bench.model().segments.size(); ++s)
+    plan.recompute.push_back(c.recompute == 1 || (c.recompute == 2 && s > 15) ? 1 : 0);
   return plan;
 }
 
-std::string name(const Case& c) { return cat("stage ", c.stage, " chunk ", c.chunk, " rcache ", c.rcache_part, " micro ", c.micro, " recompute ", c.recompute); }
+std::string name(const Case& c) {
+  return cat("stage ", c.stage, " chunk ", c.chunk, " rcache ", c.rcache_part, " micro ", c.micro, " recompute ", c.recompute);
+}
 
 TEST(MemoryBound, IsWhatPlacementNeedsOrALittleLess) {
   const PlanRequest request = test::plan_request("gpt2-124m", 2, 16, 256, 8 * kGiB);
@@ -89,8 +92,8 @@ TEST(LeastRecompute, TakesTheCheapestUntilItFits) {
   memory.saved_bytes = {0, 10, 40, 10, 40, 0};
   memory.recompute_seconds = {0, 1, 1, 1, 1, 0};
   using Flags = std::vector<std::uint8_t>;
-  EXPECT_EQ(memory.bytes(Flags(6, 0)), 100 + 100 + 7);                 // at the head
-  EXPECT_EQ(memory.bytes(Flags{0, 1, 1, 1, 1, 0}), 100 + 40 + 6);      // in the backward of the fifth
+  EXPECT_EQ(memory.bytes(Flags(6, 0)), 100 + 100 + 7);                  // at the head
+  EXPECT_EQ(memory.bytes(Flags{0, 1, 1, 1, 1, 0}), 100 + 40 + 6);       // in the backward of the fifth
   EXPECT_EQ(memory.bytes(Flags{0, 0, 0, 0, 1, 0}), 100 + 60 + 40 + 6);  // it is the peak wherever the last segment recomputes
   EXPECT_EQ(least_recompute(memory, 207), Flags(6, 0));
   // Most bytes a second first, of those alike the last layer first.

@@ -16,7 +16,14 @@ namespace {
 using ::testing::HasSubstr;
 
 spec::ArithmeticSignature signature() {
-  return {.mesh = {.data = 2}, .micro_batch = 4, .accumulation = 2, .reduce_point = "step", .dtypes = "f32", .isa = "avx2", .threads = 4, .libraries = "onednn 2.6.3"};
+  return {.mesh = {.data = 2},
+          .micro_batch = 4,
+          .accumulation = 2,
+          .reduce_point = "step",
+          .dtypes = "f32",
+          .isa = "avx2",
+          .threads = 4,
+          .libraries = "onednn 2.6.3"};
 }
 
 class Explain : public ::testing::Test {
@@ -45,10 +52,11 @@ TEST_F(Explain, TellsTheChoiceItsBytesItsTimeAndItsReasons) {
 
 TEST_F(Explain, ComparesWithTheFileInSeconds) {
   request = test::plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  request.training.batch.micro_batch = 4;
   request.hints.recompute = true;
   result = search(request);
-  EXPECT_THAT(explain(request, result), HasSubstr("your file: " + format_seconds(result.hint->seconds) + " a step; chosen: " + format_seconds(result.prediction.seconds) +
-                                                  "; --pin zero_optimization keeps yours"));
+  EXPECT_THAT(explain(request, result), HasSubstr("your file: " + format_seconds(result.hint->seconds) + " a step; chosen: " +
+                                                  format_seconds(result.prediction.seconds) + "; --pin zero_optimization keeps yours"));
 }
 
 TEST_F(Explain, JsonHoldsAllOfItAndComesBack) {

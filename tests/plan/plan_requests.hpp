@@ -29,7 +29,8 @@ inline spec::MachineSpec round_machine(int ranks_per_node) {
   return m;
 }
 
-inline plan::PlanRequest plan_request(const std::string& preset, std::int64_t ranks, std::int64_t global_batch, std::int64_t sequence, std::int64_t device_bytes) {
+inline plan::PlanRequest plan_request(const std::string& preset, std::int64_t ranks, std::int64_t global_batch, std::int64_t sequence,
+                                      std::int64_t device_bytes) {
   plan::PlanRequest request;
   request.model = spec::load_preset(preset, {SLUICE_SOURCE_DIR "/configs/models"});
   request.mesh.data = ranks;

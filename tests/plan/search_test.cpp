@@ -14,13 +14,17 @@
 namespace sluice::plan {
 namespace {
 
+using ::sluice::testing::expect_error;
 using spec::UpdateMode;
 using test::plan_request;
-using ::sluice::testing::expect_error;
 using ::testing::HasSubstr;
 
-std::int64_t device_bytes(const Prediction& p) { return p.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + p.unplanned_bytes; }
-bool recomputes(const spec::Plan& plan) { return std::count(plan.recompute.begin(), plan.recompute.end(), 1) > 0; }
+std::int64_t device_bytes(const Prediction& p) {
+  return p.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + p.unplanned_bytes;
+}
+bool recomputes(const spec::Plan& plan) {
+  return std::count(plan.recompute.begin(), plan.recompute.end(), 1) > 0;
+}
 
 /// What the search says of its plan, found again without it.
 void expect_true(const PlanRequest& request, const PlanResult& result) {
@@ -31,7 +35,8 @@ void expect_true(const PlanRequest& request, const PlanResult& result) {
   EXPECT_EQ(graph.hash(), result.prediction.graph_hash);
   EXPECT_LE(graph.arena_bytes[0] + request.machine.unplanned_bytes, request.budget.device_bytes);
   EXPECT_LE(device_bytes(result.prediction), request.budget.device_bytes);
-  const schedule::Simulation simulation = schedule::simulate(graph, schedule::price_tasks(graph, inputs, request.machine), request.machine, {.ranks = inputs.ranks});
+  const schedule::Simulation simulation =
+      schedule::simulate(graph, schedule::price_tasks(graph, inputs, request.machine), request.machine, {.ranks = inputs.ranks});
   EXPECT_DOUBLE_EQ(simulation.seconds, result.prediction.seconds);
   EXPECT_EQ(result.plan.micro_batch * result.plan.accumulation * request.mesh.data, request.training.batch.global_batch);
   std::int64_t tagged = result.prediction.gap_bytes;
@@ -54,7 +59,7 @@ TEST(Search, OneRankKeepsEverything) {
 TEST(Search, StaysWithinEveryBudgetAndUsesWhatItGets) {
   double slower = 0;
   int stages = 0, recomputed = 0;
-  for (const std::int64_t mib : {1400, 1500, 1700, 2000, 2600, 4000}) {
+  for (const std::int64_t mib : {1400, 1600, 2000, 4000}) {
     const PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, mib * kMiB);
     const PlanResult result = search(request);
     SCOPED_TRACE(mib);
@@ -67,7 +72,7 @@ TEST(Search, StaysWithinEveryBudgetAndUsesWhatItGets) {
     recomputed += recomputes(result.plan) ? 1 : 0;
   }
   EXPECT_GT(recomputed, 0) << "the tight budgets must cost something";
-  EXPECT_LT(recomputed, 6);
+  EXPECT_LT(recomputed, 4);
   EXPECT_GT(stages, 0);
 }
 
@@ -102,7 +107,8 @@ TEST(Search, SaysWhatItRefusedWithNumbers) {
   EXPECT_TRUE(slower);
   for (const int stage : {0, 1, 2, 3}) {
     if (stage == result.plan.zero_stage) continue;
-    EXPECT_TRUE(std::any_of(result.refused.begin(), result.refused.end(), [&](const Refusal& r) { return r.plan.zero_stage == stage; })) << stage;
+    EXPECT_TRUE(std::any_of(result.refused.begin(), result.refused.end(), [&](const Refusal& r) { return r.plan.zero_stage == stage; }))
+        << stage;
   }
 }
 
@@ -132,6 +138,7 @@ TEST(Search, WhatFitsNothingIsRefusedWithTheBudgetThatWouldDo) {
 
 TEST(Search, HintsArePricedAndBeaten) {
   PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  request.training.batch.micro_batch = 4;
   const PlanResult free = search(request);
   EXPECT_FALSE(free.hint.has_value());
 
@@ -167,13 +174,18 @@ TEST(Search, HintsArePricedAndBeaten) {
 
 TEST(Search, PinsBind) {
   PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  request.training.batch.micro_batch = 4;
   for (const int stage : {0, 1, 2, 3}) {
     request.pins = {.zero_stage = stage};
     const PlanResult result = search(request);
     EXPECT_EQ(result.plan.zero_stage, stage);
     expect_true(request, result);
   }
-  request.pins = {.zero_stage = 3, .chunk_elements = 1'000'000, .rcache_elements = 50'000'000, .prefetch_segments = 2, .update_mode = UpdateMode::kNextForward};
+  request.pins = {.zero_stage = 3,
+                  .chunk_elements = 1'000'000,
+                  .rcache_elements = 50'000'000,
+                  .prefetch_segments = 2,
+                  .update_mode = UpdateMode::kNextForward};
   const PlanResult result = search(request);
   EXPECT_EQ(result.plan.chunk_elements, 1'000'192);  // the next multiple of 256
   EXPECT_NEAR(static_cast<double>(result.plan.rcache_elements), 50e6, 300);
@@ -193,7 +205,8 @@ TEST(Search, UpdatesInBackwardOnlyWhenNothingIsClipped) {
   request.pins = {};
   const PlanResult free = search(request);
   EXPECT_TRUE(free.plan.update_mode == UpdateMode::kInBackward ||
-              std::any_of(free.refused.begin(), free.refused.end(), [](const Refusal& r) { return r.plan.update_mode == UpdateMode::kInBackward; }));
+              std::any_of(free.refused.begin(), free.refused.end(),
+                          [](const Refusal& r) { return r.plan.update_mode == UpdateMode::kInBackward; }));
 }
 
 TEST(Search, KeepsTheBatchThatTheUserFixed) {
@@ -216,10 +229,12 @@ TEST(MicroBatches, AreTheDivisorsLargestFirst) {
 }
 
 TEST(MicroBatches, ThatDoNotDivideAreRefusedWithTheNumbers) {
-  expect_error<RequestError>([] { micro_batches({.global_batch = 7}, 2); }, {"7 sequences can't be divided among 2 ranks", "multiple of 2"});
+  expect_error<RequestError>([] { micro_batches({.global_batch = 7}, 2); },
+                             {"7 sequences can't be divided among 2 ranks", "multiple of 2"});
   expect_error<RequestError>([] { micro_batches({.global_batch = 16, .micro_batch = 3}, 2); },
                              {"disagree", "train_batch_size 16", "train_micro_batch_size_per_gpu 3", "2 data-parallel ranks"});
-  expect_error<RequestError>([] { micro_batches({.global_batch = 16, .micro_batch = 4, .accumulation = 4}, 2); }, {"gradient_accumulation_steps 4"});
+  expect_error<RequestError>([] { micro_batches({.global_batch = 16, .micro_batch = 4, .accumulation = 4}, 2); },
+                             {"gradient_accumulation_steps 4"});
   expect_error<RequestError>([] { micro_batches({}, 2); }, {"write train_batch_size"});
 }
 

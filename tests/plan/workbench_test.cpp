@@ -34,14 +34,15 @@ TEST(ReducedGraph, PredictsTheWholeOne) {
               plan.mesh = request.mesh;
               if (stage == 3) plan.rcache_elements = test::rcache_at(bench, chunk, plan.prefetch_segments, part);
               const std::size_t segments = bench.model().segments.size();
-              for (std::size_t s = 0; s < segments; ++s) plan.recompute.push_back(recompute == 1 || (recompute == 2 && s >= segments / 2) ? 1 : 0);
+              for (std::size_t s = 0; s < segments; ++s)
+                plan.recompute.push_back(recompute == 1 || (recompute == 2 && s >= segments / 2) ? 1 : 0);
               const schedule::BuildInputs inputs = bench.inputs(plan);
               const double whole = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
               const double reduced = reduced_seconds(bench, plan);
               const double error = std::abs(reduced - whole) / whole;
               worst = std::max(worst, error);
-              EXPECT_LE(error, 0.05) << preset << " comm " << comm << " stage " << stage << " chunk " << chunk << " rcache " << part << " recompute " << recompute << ": "
-                                     << reduced << " for " << whole;
+              EXPECT_LE(error, 0.05) << preset << " comm " << comm << " stage " << stage << " chunk " << chunk << " rcache " << part
+                                     << " recompute " << recompute << ": " << reduced << " for " << whole;
             }
           }
         }

@@ -61,7 +61,8 @@ TEST(TraceFile, ShowsPredictedBesideMeasured) {
       names.push_back(e.at("args").at("name"));
     }
   }
-  const int gather = static_cast<int>(schedule::Lane::kGatherComm), compute = static_cast<int>(schedule::Lane::kCompute), host = static_cast<int>(schedule::Lane::kHostCompute);
+  const int gather = static_cast<int>(schedule::Lane::kGatherComm), compute = static_cast<int>(schedule::Lane::kCompute),
+            host = static_cast<int>(schedule::Lane::kHostCompute);
   const std::string first = graph.task_name(0), second = graph.task_name(1);
   EXPECT_THAT(first, ::testing::HasSubstr("chunk 7"));
   ASSERT_EQ(events.size(), 6);
@@ -78,7 +79,7 @@ TEST(TraceFile, NeedsNoMeasurementAndNoPrediction) {
   const schedule::StepGraph graph = two_tasks();
   std::ostringstream out;
   write_trace(out, "trace.json", graph, nullptr, {}, 0);
-  EXPECT_NO_THROW(static_cast<void>(nlohmann::json::parse(out.str())));
+  EXPECT_TRUE(nlohmann::json::accept(out.str()));
   out.setstate(std::ios::failbit);
   EXPECT_THROW(write_trace(out, "trace.json", graph, nullptr, {}, 0), IoError);
 }

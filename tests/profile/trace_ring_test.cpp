@@ -12,7 +12,9 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TraceSpan span(std::int64_t subject) { return {"compute", 0, subject, 0, 1}; }
+TraceSpan span(std::int64_t subject) {
+  return {"compute", 0, subject, 0, 1};
+}
 
 std::vector<std::int64_t> subjects(const std::vector<StepSpan>& spans) {
   std::vector<std::int64_t> result;

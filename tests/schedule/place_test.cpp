@@ -114,6 +114,32 @@ TEST(Place, ReuseWaitsForTheLastUserOfEveryLane) {
   EXPECT_EQ(std::vector<TaskId>(waits.begin(), waits.end()), (std::vector<TaskId>{second, first}));
 }
 
+/// A reduction's source isn't overwritten by the very next compute task, unless placement is told not to care.
+TEST(Place, SlackKeepsComputeFromWaitingForTheCollectiveItStarted) {
+  GraphBuilder builder(GraphKind::kStep);
+  std::vector<TaskId> compute;
+  for (int t = 0; t < 6; ++t) {
+    const BufferId b = builder.add_buffer({.tag = BufferTag::kMicroGradient, .bytes = 256});
+    compute.push_back(builder.add_task({.kind = TaskKind::kCompute}, std::array<Use, 1>{{{b, Access::kWrite, Role::kParamGrad}}}));
+    builder.add_task({.kind = TaskKind::kScatter, .lane = Lane::kScatterComm, .chunk = t},
+                     std::array<Use, 1>{{{b, Access::kRead, Role::kSource}}});
+  }
+  const StepGraph plain = std::move(builder).finish();
+  for (const int slack : {0, 1, 2}) {
+    StepGraph graph = plain;
+    place(graph, slack);
+    EXPECT_EQ(graph.arena_bytes[0], 256 * (1 + slack));
+    EXPECT_EQ(graph.live_bytes_peak[0], 256);
+    for (std::size_t t = static_cast<std::size_t>(slack) + 1; t < compute.size(); ++t) {
+      const auto waits = graph.waits_of(graph.tasks[compute[t]]);
+      ASSERT_EQ(waits.size(), 1U);
+      EXPECT_EQ(waits[0], compute[t - 1 - static_cast<std::size_t>(slack)] + 1) << "the scatter " << slack + 1 << " compute tasks back";
+    }
+    EXPECT_NO_THROW(check_order(graph));
+    EXPECT_NO_THROW(check_races(graph));
+  }
+}
+
 TEST(Place, NothingToPlace) {
   StepGraph graph;
   place(graph);
@@ -141,11 +167,11 @@ TEST(Place, EveryStrategyOfATinyModel) {
             worst, static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(graph.live_bytes_peak[0]));
     }
   });
-  EXPECT_LT(worst, 1.2);
+  EXPECT_LT(worst, 1.35) << "few buffers of very different sizes";
 }
 
-/// Of real models, where sizes are alike and lifetimes nest, placement leaves next to nothing unused; and the graph of the largest
-/// is small, since planning must work on a laptop.
+/// Of real models, where sizes are alike and lifetimes nest, placement leaves next to nothing unused; compute never waits for the
+/// reduction it has just started; and the graph of the largest model is small, since planning must work on a laptop.
 TEST(Place, RealModels) {
   struct Case {
     const char* preset;
@@ -171,7 +197,17 @@ TEST(Place, RealModels) {
         EXPECT_NO_THROW(check_order(graph));
         EXPECT_NO_THROW(check_races(graph));
         EXPECT_LT(static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]),
-                  1.05 * static_cast<double>(graph.live_bytes_peak[0]));
+                  1.08 * static_cast<double>(graph.live_bytes_peak[0]));
+        std::vector<TaskId> compute_before;  // how many compute tasks, by task
+        for (const Task& task : graph.tasks)
+          compute_before.push_back((compute_before.empty() ? 0 : compute_before.back()) + (task.kind == TaskKind::kCompute ? 1 : 0));
+        for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+          if (graph.tasks[id].kind != TaskKind::kCompute) continue;
+          for (const TaskId on : graph.waits_of(graph.tasks[id])) {
+            if (graph.tasks[on].kind != TaskKind::kScatter) continue;
+            EXPECT_GE(compute_before[id] - compute_before[on], 2U) << graph.task_name(id) << " waits for " << graph.task_name(on);
+          }
+        }
         const std::size_t bytes = graph.tasks.size() * sizeof(Task) + graph.buffers.size() * sizeof(Buffer) +
                                   graph.uses.size() * sizeof(Use) + graph.waits.size() * sizeof(TaskId);
         EXPECT_LT(bytes, std::size_t{8} << 20);

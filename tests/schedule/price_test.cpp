@@ -31,7 +31,10 @@ spec::MachineSpec plain_machine() {
 
 class PriceListTest : public ::testing::Test {
  protected:
-  PriceListTest() : factory_(parallel::make_unsharded_modules()), model_(model::build_model({.name = "small", .vocab = 64, .context = 32, .hidden = 16, .layers = 1, .heads = 2, .ffn = 64}, *factory_)) {}
+  PriceListTest()
+      : factory_(parallel::make_unsharded_modules()),
+        model_(model::build_model({.name = "small", .vocab = 64, .context = 32, .hidden = 16, .layers = 1, .heads = 2, .ffn = 64},
+                                  *factory_)) {}
   const model::Segment& mlp() const { return *model_.segments[2]; }
   double seconds(const spec::MachineSpec& m, std::int64_t rows, std::int64_t sequence = 8) const {
     const PriceList list(m, 1, 4);
@@ -53,12 +56,15 @@ TEST_F(PriceListTest, UnmeasuredSegmentsFollowTheRoofline) {
 TEST_F(PriceListTest, MeasuredSegmentsAreTakenInterpolatedAndScaled) {
   spec::MachineSpec m = plain_machine();
   m.memory_bytes_per_second = 1e12;
-  m.segments = {{"mlp", "forward", 16, 2, 8, 3.0}, {"mlp", "forward", 16, 6, 8, 7.0}, {"mlp", "backward", 16, 2, 8, 100.0}, {"mlp", "forward", 32, 2, 8, 50.0}};
+  m.segments = {{"mlp", "forward", 16, 2, 8, 3.0},
+                {"mlp", "forward", 16, 6, 8, 7.0},
+                {"mlp", "backward", 16, 2, 8, 100.0},
+                {"mlp", "forward", 32, 2, 8, 50.0}};
   EXPECT_DOUBLE_EQ(seconds(m, 2), 3.0);
   EXPECT_DOUBLE_EQ(seconds(m, 6), 7.0);
   EXPECT_DOUBLE_EQ(seconds(m, 3), 4.0);
-  EXPECT_DOUBLE_EQ(seconds(m, 12), 14.0);     // compute-bound: twice the work of 6 rows
-  EXPECT_DOUBLE_EQ(seconds(m, 2, 16), 6.0);   // another sequence length, from the nearest
+  EXPECT_DOUBLE_EQ(seconds(m, 12), 14.0);    // compute-bound: twice the work of 6 rows
+  EXPECT_DOUBLE_EQ(seconds(m, 2, 16), 6.0);  // another sequence length, from the nearest
   m.segments.clear();
   m.segments = {{"mlp", "forward", 32, 2, 8, 50.0}};  // another hidden size says nothing
   EXPECT_DOUBLE_EQ(seconds(m, 2), mlp().work(model::Phase::kForward, {2, 8}).flops / 40);
@@ -69,7 +75,7 @@ TEST_F(PriceListTest, CollectivesAndPassesCostWhatTheMachineSays) {
   m.ranks_per_node = 2;
   m.cores_per_node = 8;
   const PriceList list(m, 2, 4);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, false)), 0.5 + 1.0);   // 1 KiB from the other rank
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, false)), 0.5 + 1.0);  // 1 KiB from the other rank
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.scatter(512, true)), 0.25 + 2.0);
   EXPECT_DOUBLE_EQ(list.gather(512, false).comm_thread_seconds, 1.0);
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4)), 2.0);  // 112 bytes at 56
@@ -103,7 +109,12 @@ TEST_F(PriceListTest, EveryTaskOfABuiltGraphHasItsPrice) {
   m.ranks_per_node = 2;
   for (const int stage : {0, 1, 2, 3}) {
     BuildInputs inputs{.model = &model_, .layout = &layout, .sequence_length = 8, .ranks = 2, .clips = true};
-    inputs.plan = {.zero_stage = stage, .chunk_elements = 2048, .rcache_elements = layout.elements(), .micro_batch = 2, .accumulation = 2, .recompute = std::vector<std::uint8_t>(4, 0)};
+    inputs.plan = {.zero_stage = stage,
+                   .chunk_elements = 2048,
+                   .rcache_elements = layout.elements(),
+                   .micro_batch = 2,
+                   .accumulation = 2,
+                   .recompute = std::vector<std::uint8_t>(4, 0)};
     const StepGraph graph = build(GraphKind::kStep, inputs);
     const std::vector<Price> prices = price_tasks(graph, inputs, m);
     ASSERT_EQ(prices.size(), graph.tasks.size());
@@ -116,7 +127,8 @@ TEST_F(PriceListTest, EveryTaskOfABuiltGraphHasItsPrice) {
       }
     }
     double elements = 0;
-    for (const chunks::Chunk& chunk : layout.chunks()) elements += static_cast<double>(stage == 0 ? chunk.elements : chunks::largest_shard(chunk.elements, 2));
+    for (const chunks::Chunk& chunk : layout.chunks())
+      elements += static_cast<double>(stage == 0 ? chunk.elements : chunks::largest_shard(chunk.elements, 2));
     // 28 bytes an element at 56 a second, measured on 4 threads; a rank has 2 cores and computes on one.
     EXPECT_NEAR(updated, elements * 28 / 56 * 2, 1e-6 * updated) << "zero_stage " << stage;
     const Simulation s = simulate(graph, prices, m, {.ranks = 2});

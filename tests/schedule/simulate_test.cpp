@@ -30,9 +30,15 @@ spec::MachineSpec plain_machine() {
   return m;
 }
 
-Price cores_for(double seconds, double cores = 1) { return {.core_seconds = seconds * cores, .cores = cores}; }
-Price memory(double bytes) { return {.memory_bytes = bytes}; }
-Price latency(double seconds) { return {.latency_seconds = seconds}; }
+Price cores_for(double seconds, double cores = 1) {
+  return {.core_seconds = seconds * cores, .cores = cores};
+}
+Price memory(double bytes) {
+  return {.memory_bytes = bytes};
+}
+Price latency(double seconds) {
+  return {.latency_seconds = seconds};
+}
 
 /// Tasks by lane and what each touches; waits follow from the buffers.
 class TestGraph {
@@ -44,7 +50,9 @@ class TestGraph {
   }
   static Use read(BufferId b) { return {b, Access::kRead, Role::kInput}; }
   static Use write(BufferId b) { return {b, Access::kWrite, Role::kOutput}; }
-  Simulation run(const spec::MachineSpec& machine, const SimulateOptions& options) const { return simulate(builder_.graph(), prices, machine, options); }
+  Simulation run(const spec::MachineSpec& machine, const SimulateOptions& options) const {
+    return simulate(builder_.graph(), prices, machine, options);
+  }
   const StepGraph& graph() const { return builder_.graph(); }
   std::vector<Price> prices;
 
@@ -52,8 +60,12 @@ class TestGraph {
   GraphBuilder builder_{GraphKind::kStep};
 };
 
-double critical(const Simulation& s, Resource r) { return s.critical_seconds[static_cast<std::size_t>(r)]; }
-double busy(const Simulation& s, Lane l) { return s.busy_seconds[static_cast<std::size_t>(l)]; }
+double critical(const Simulation& s, Resource r) {
+  return s.critical_seconds[static_cast<std::size_t>(r)];
+}
+double busy(const Simulation& s, Lane l) {
+  return s.busy_seconds[static_cast<std::size_t>(l)];
+}
 
 TEST(Simulate, AChainTakesTheSumAndSaysWhatHeldIt) {
   TestGraph g;
@@ -76,7 +88,7 @@ TEST(Simulate, AChainTakesTheSumAndSaysWhatHeldIt) {
 TEST(Simulate, ATaskIsAsSlowAsItsScarcestResourceAllows) {
   TestGraph g;
   g.add(Lane::kCompute, {.core_seconds = 4, .cores = 2, .memory_bytes = 150, .latency_seconds = 1});  // 2 s of cores, 1.5 s of memory
-  g.add(Lane::kCompute, {.core_seconds = 16, .cores = 8});                                             // wants 8 cores, there are 4
+  g.add(Lane::kCompute, {.core_seconds = 16, .cores = 8});                                            // wants 8 cores, there are 4
   const Simulation s = g.run(plain_machine(), {});
   EXPECT_DOUBLE_EQ(s.tasks[0].end, 3);
   EXPECT_DOUBLE_EQ(s.tasks[1].end, 7);
@@ -135,7 +147,7 @@ TEST(Simulate, AHeadThatIsNotReadyHoldsBackItsOwnLaneOnly) {
 
 TEST(Simulate, MemoryIsSharedByThoseThatWantIt) {
   TestGraph g;
-  const TaskId wide = g.add(Lane::kCompute, memory(300));      // 3 s alone
+  const TaskId wide = g.add(Lane::kCompute, memory(300));       // 3 s alone
   const TaskId narrow = g.add(Lane::kGatherComm, memory(100));  // 1 s alone
   const TaskId other = g.add(Lane::kScatterComm, cores_for(1));
   const Simulation s = g.run(plain_machine(), {.ranks = 2});
@@ -241,7 +253,8 @@ TEST(Simulate, ConservesTimeAndResources) {
 
 TEST(Simulate, AMillionTasksTakeSeconds) {
   GraphBuilder builder(GraphKind::kStep);
-  const std::array<BufferId, 3> regions{builder.add_buffer({.bytes = 1}), builder.add_buffer({.bytes = 1}), builder.add_buffer({.bytes = 1})};
+  const std::array<BufferId, 3> regions{builder.add_buffer({.bytes = 1}), builder.add_buffer({.bytes = 1}),
+                                        builder.add_buffer({.bytes = 1})};
   std::vector<Price> prices;
   constexpr int kTasks = 1'000'000;
   for (int i = 0; i < kTasks; ++i) {

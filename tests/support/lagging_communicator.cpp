@@ -23,7 +23,7 @@ class LaggingChannel final : public comm::Channel {
       --stalled_;
       return false;
     }
-    if (random_() % 8 == 0) stalled_ = static_cast<int>(random_() % 60);
+    if (random_() % 8 == 0) stalled_ = static_cast<int>(random_() % 30);
     return inner_->progress();
   }
   bool test(Ticket ticket) const override {
@@ -38,7 +38,7 @@ class LaggingChannel final : public comm::Channel {
 
  private:
   Ticket drawn(Ticket ticket) {
-    if (random_() % 3 == 0) lag_[ticket] = static_cast<int>(random_() % 70);
+    if (random_() % 3 == 0) lag_[ticket] = static_cast<int>(random_() % 30);
     return ticket;
   }
   std::unique_ptr<comm::Channel> inner_;

@@ -30,9 +30,13 @@ constexpr double kSlower = 1;
 #endif
 constexpr double kOutliveSeconds = 5;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-void pause_shortly() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
+void pause_shortly() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
 
 std::string read_all(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -19,14 +19,14 @@ struct ProgramCommand {
 };
 
 struct ProgramOutcome {
-  int code = -1;    // exit status; -1 where a signal ended it
-  int signal = 0;   // the signal that ended it
+  int code = -1;   // exit status; -1 where a signal ended it
+  int signal = 0;  // the signal that ended it
   bool timed_out = false;
   double seconds = 0;
-  long peak_kib = 0;             // largest resident size of the program and those it waited for
-  std::string output;            // standard output
-  std::string errors;            // standard error
-  std::vector<pid_t> left;       // processes of it that outlived it by more than five seconds (ended then)
+  long peak_kib = 0;        // largest resident size of the program and those it waited for
+  std::string output;       // standard output
+  std::string errors;       // standard error
+  std::vector<pid_t> left;  // processes of it that outlived it by more than five seconds (ended then)
   std::string all() const { return output + errors; }
   /// Lines that tell of an error of ours: "error: ...", "rank 1: error: ...", "sluice: ...".
   std::vector<std::string> error_lines() const;

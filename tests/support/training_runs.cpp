@@ -109,9 +109,9 @@ std::vector<std::string> changed_files(const std::map<std::string, std::string>&
 }
 
 std::string sample_text(std::size_t bytes, unsigned seed) {
-  const std::vector<std::string> words = {"the",   "river", "ran",   "down",  "to",    "a",    "green", "valley", "and",   "then",
+  const std::vector<std::string> words = {"the",   "river", "ran",   "down",   "to",    "a",    "green", "valley", "and",     "then",
                                           "under", "old",   "stone", "bridge", "where", "two",  "boys",  "were",   "fishing", "all",
-                                          "day",   "long",  "until", "night", "came",  "over", "hills", "with",   "cold",  "wind"};
+                                          "day",   "long",  "until", "night",  "came",  "over", "hills", "with",   "cold",    "wind"};
   std::minstd_rand random(seed);
   std::string text;
   for (std::size_t count = 1; text.size() < bytes; ++count) {
@@ -149,32 +149,32 @@ RunArea::RunArea() {
 
 std::string RunArea::plan(const PlanChoice& choice) const {
   const json mesh = {{"data", choice.ranks}, {"pipeline", 1}, {"tensor", 1}, {"sequence", 1}};
-  const json plan = {
-      {"plan",
-       {{"zero_stage", choice.zero_stage},
-        {"chunk_elements", choice.chunk_elements},
-        {"rcache_elements", choice.rcache_elements},
-        {"prefetch_segments", 1},
-        {"micro_batch", choice.micro_batch},
-        {"accumulation", choice.accumulation},
-        {"update_mode", choice.update_mode},
-        {"recompute", std::string(static_cast<std::size_t>(2 * choice.layers + 2), '0')},
-        {"threads", 1},
-        {"mesh", mesh}}},
-      {"segments_between_agrees", 0},
-      {"prediction", {{"seconds", 0.005}}},
-      {"graph_hash", "0"},
-      {"signature",
-       {{"mesh", mesh},
-        {"micro_batch", choice.micro_batch},
-        {"accumulation", choice.accumulation},
-        {"reduce_point", choice.zero_stage < 2 ? "step" : "micro-batch"},
-        {"dtypes", "f32"},
-        {"isa", "avx2"},
-        {"threads", 1},
-        {"libraries", ""}}}};
-  return write("plan-" + std::to_string(choice.ranks) + "-zero" + std::to_string(choice.zero_stage) + "-micro" + std::to_string(choice.micro_batch) +
-                   "x" + std::to_string(choice.accumulation) + "-layers" + std::to_string(choice.layers) + ".json",
+  const json plan = {{"plan",
+                      {{"zero_stage", choice.zero_stage},
+                       {"chunk_elements", choice.chunk_elements},
+                       {"rcache_elements", choice.rcache_elements},
+                       {"prefetch_segments", 1},
+                       {"micro_batch", choice.micro_batch},
+                       {"accumulation", choice.accumulation},
+                       {"update_mode", choice.update_mode},
+                       {"recompute", std::string(static_cast<std::size_t>(2 * choice.layers + 2), '0')},
+                       {"threads", 1},
+                       {"mesh", mesh}}},
+                     {"segments_between_agrees", 0},
+                     {"prediction", {{"seconds", 0.005}}},
+                     {"graph_hash", "0"},
+                     {"signature",
+                      {{"mesh", mesh},
+                       {"micro_batch", choice.micro_batch},
+                       {"accumulation", choice.accumulation},
+                       {"reduce_point", choice.zero_stage < 2 ? "step" : "micro-batch"},
+                       {"dtypes", "f32"},
+                       {"isa", "avx2"},
+                       {"threads", 1},
+                       {"libraries", ""}}}};
+  return write("plan-" + std::to_string(choice.ranks) + "-zero" + std::to_string(choice.zero_stage) + "-micro" +
+                   std::to_string(choice.micro_batch) + "x" + std::to_string(choice.accumulation) + "-layers" +
+                   std::to_string(choice.layers) + ".json",
                plan.dump(1) + "\n");
 }
 
@@ -225,10 +225,13 @@ ProgramCommand RunArea::train(int ranks, const std::string& output, const std::v
   if (const auto ended = ended_with(outcome, code); !ended) return ended;
   const std::vector<std::string> lines = outcome.error_lines();
   if (lines.size() != 1) {
-    return ::testing::AssertionFailure() << lines.size() << " lines of error, expected one\n--- output\n" << outcome.output << "--- errors\n" << outcome.errors;
+    return ::testing::AssertionFailure() << lines.size() << " lines of error, expected one\n--- output\n"
+                                         << outcome.output << "--- errors\n"
+                                         << outcome.errors;
   }
   for (const std::string& part : parts) {
-    if (lines.front().find(part) == std::string::npos) return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << lines.front();
+    if (lines.front().find(part) == std::string::npos)
+      return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << lines.front();
   }
   return ::testing::AssertionSuccess();
 }
@@ -253,8 +256,9 @@ ProgramCommand RunArea::train(int ranks, const std::string& output, const std::v
   for (std::size_t i = 0; i < here.steps.size(); ++i) {
     const StepRecord &a = here.steps[i], &b = there.steps[i];
     if (a.step != b.step || a.loss != b.loss || a.grad_norm != b.grad_norm) {
-      return ::testing::AssertionFailure() << "step " << a.step << " (attempt " << a.attempt << "): loss " << a.loss << ", norm " << a.grad_norm
-                                           << "; expected step " << b.step << ": loss " << b.loss << ", norm " << b.grad_norm;
+      return ::testing::AssertionFailure() << "step " << a.step << " (attempt " << a.attempt << "): loss " << a.loss << ", norm "
+                                           << a.grad_norm << "; expected step " << b.step << ": loss " << b.loss << ", norm "
+                                           << b.grad_norm;
     }
   }
   if (here.evaluations != there.evaluations) {

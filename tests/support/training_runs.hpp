@@ -23,7 +23,7 @@ struct StepRecord {
 };
 
 struct Records {
-  std::vector<StepRecord> steps;                         // in the file's order
+  std::vector<StepRecord> steps;                                  // in the file's order
   std::vector<std::pair<std::int64_t, std::string>> evaluations;  // step and loss text
 };
 /// Of metrics.jsonl; a torn last line is left out. Nothing where there is no file.
@@ -68,9 +68,9 @@ class RunArea {
   std::string operator/(const std::string& name) const { return folder_ / name; }
   std::string write(const std::string& name, const std::string& bytes) const { return folder_.write(name, bytes); }
 
-  std::string text() const { return folder_ / "text.txt"; }      // 15 kB: 58 steps are an epoch
-  std::string valid() const { return folder_ / "valid.txt"; }    // 2 kB
-  std::string model() const { return folder_ / "tiny"; }         // a directory with config.json only
+  std::string text() const { return folder_ / "text.txt"; }    // 15 kB: 58 steps are an epoch
+  std::string valid() const { return folder_ / "valid.txt"; }  // 2 kB
+  std::string model() const { return folder_ / "tiny"; }       // a directory with config.json only
   /// Global batch 8, sequences of 32, AdamW with clipping, cosine schedule of 400 steps, a checkpoint every 10 steps; no length.
   std::string config() const { return folder_ / "run.json"; }
   /// Writes a plan that this area's model and configuration can run with; its path.

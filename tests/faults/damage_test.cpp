@@ -1,0 +1,143 @@
+// Checkpoints that were damaged while nobody looked. A run goes on from the newest whole one and says what it passed over; where none is
+// whole it refuses, and never starts over by itself.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "support/training_runs.hpp"
+
+namespace sluice::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+void flip_bit_in_the_middle(const std::string& path) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(static_cast<std::streamoff>(fs::file_size(path) / 2));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(fs::file_size(path) / 2));
+  file.put(static_cast<char>(byte ^ 8));
+  ASSERT_TRUE(file.flush().good()) << path;
+}
+
+void cut_in_half(const std::string& path) {
+  fs::resize_file(path, fs::file_size(path) / 2);
+}
+
+class Damage : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    area_ = new RunArea;
+    ASSERT_TRUE(ended_with(run_program(area_->train(2, "whole", {"--steps", "30", "--plan", area_->plan()})), 0));
+    ASSERT_THAT(checkpoint_names(run("whole")), ElementsAre("step-00000010", "step-00000020", "step-00000030"));
+    fs::copy(run("whole"), run("longer"), fs::copy_options::recursive);
+    ASSERT_TRUE(ended_with(go_on("longer"), 0));
+  }
+  static void TearDownTestSuite() { delete area_; }
+  static std::string run(const std::string& name) { return *area_ / name; }
+  static std::string checkpoint(const std::string& name, int step) { return run(name) + "/checkpoints/step-000000" + std::to_string(step); }
+  static void copy_whole(const std::string& name) { fs::copy(run("whole"), run(name), fs::copy_options::recursive); }
+  static ProgramOutcome go_on(const std::string& name) { return run_program(area_->train(2, name, {"--steps", "40"})); }
+  static ProgramOutcome verify(const std::string& name) { return run_program(area_->sluice({"checkpoint", "verify", run(name)})); }
+
+  static RunArea* area_;
+};
+RunArea* Damage::area_ = nullptr;
+
+TEST_F(Damage, TheNewestWholeOneIsTakenAndTheOtherNamed) {
+  struct Case {
+    const char* name;
+    std::function<void(const std::string&)> harm;
+  };
+  const std::vector<Case> cases = {
+      {"cut", [](const std::string& path) { cut_in_half(path + "/rank-00001.h5"); }},
+      {"bit", [](const std::string& path) { flip_bit_in_the_middle(path + "/rank-00000.h5"); }},
+      {"gone", [](const std::string& path) { fs::remove(path + "/rank-00001.h5"); }},
+      {"manifest", [](const std::string& path) { cut_in_half(path + "/manifest.json"); }},
+      {"swapped",
+       [](const std::string& path) {
+         fs::rename(path + "/rank-00000.h5", path + "/x");
+         fs::rename(path + "/rank-00001.h5", path + "/rank-00000.h5");
+         fs::rename(path + "/x", path + "/rank-00001.h5");
+       }},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.name);
+    copy_whole(each.name);
+    each.harm(checkpoint(each.name, 30));
+    const ProgramOutcome found = verify(each.name);
+    EXPECT_TRUE(ended_with(found, 4));
+    EXPECT_THAT(found.all(), HasSubstr("step-00000030"));
+
+    const ProgramOutcome outcome = go_on(each.name);
+    ASSERT_TRUE(ended_with(outcome, 0));
+    EXPECT_THAT(outcome.errors, HasSubstr("warning: "));
+    EXPECT_THAT(outcome.errors, HasSubstr("step-00000030"));
+    EXPECT_THAT(outcome.output, HasSubstr("continuing from " + checkpoint(each.name, 20)));
+    EXPECT_TRUE(has_each_step_once(run(each.name), 40));
+    EXPECT_TRUE(same_bits(run(each.name), run("longer")));
+    const Records records = read_records(run(each.name));
+    EXPECT_EQ(records.steps[19].attempt, 1);
+    EXPECT_EQ(records.steps[20].attempt, 2);
+  }
+}
+
+TEST_F(Damage, WithNoneWholeTheRunRefusesAndChangesNothing) {
+  copy_whole("none");
+  cut_in_half(checkpoint("none", 10) + "/rank-00000.h5");
+  flip_bit_in_the_middle(checkpoint("none", 20) + "/rank-00001.h5");
+  fs::remove(checkpoint("none", 30) + "/manifest.json");
+  const auto before = snapshot(run("none"));
+  const ProgramOutcome outcome = go_on("none");
+  EXPECT_TRUE(refused_with(outcome, 4, {"checkpoints", "step-00000010", "step-00000020"}));
+  const RunStatus status = read_run_status(run("none"));
+  EXPECT_EQ(status.state, "failed");
+  EXPECT_EQ(status.exit_code, 4);
+  EXPECT_FALSE(status.retriable);
+  // What it wrote tells of the attempt; training, plan and checkpoints are as they were.
+  for (const std::string& name : changed_files(before, snapshot(run("none")))) {
+    EXPECT_THAT(name, ::testing::AnyOf("status.json", "run.json", "log/rank-00000.log"));
+  }
+}
+
+TEST_F(Damage, ManifestsOfAllGoneIsRefusedToo) {
+  copy_whole("bare");
+  for (const int step : {10, 20, 30}) fs::remove(checkpoint("bare", step) + "/manifest.json");
+  const auto before = snapshot(run("bare") + "/checkpoints");
+  EXPECT_TRUE(refused_with(go_on("bare"), 4, {"checkpoints"}));
+  EXPECT_TRUE(changed_files(before, snapshot(run("bare") + "/checkpoints")).empty());
+  EXPECT_TRUE(has_each_step_once(run("bare"), 30));
+}
+
+TEST_F(Damage, ANamedCheckpointThatIsDamagedIsNotReplacedByAnother) {
+  copy_whole("named");
+  flip_bit_in_the_middle(checkpoint("named", 30) + "/rank-00001.h5");
+  const ProgramOutcome outcome =
+      run_program(area_->train(2, "elsewhere", {"--steps", "40", "--plan", area_->plan(), "--resume", checkpoint("named", 30)}));
+  EXPECT_TRUE(refused_with(outcome, 4, {"step-00000030", "rank-00001.h5"}));
+  EXPECT_TRUE(read_records(run("elsewhere")).steps.empty());
+}
+
+TEST_F(Damage, GenerateTakesNoDamagedOne) {
+  copy_whole("speak");
+  flip_bit_in_the_middle(checkpoint("speak", 30) + "/rank-00000.h5");
+  const ProgramOutcome outcome =
+      run_program(area_->sluice({"generate", "--model", checkpoint("speak", 30), "--prompt", "the", "--max-new-tokens", "4"}));
+  EXPECT_TRUE(refused_with(outcome, 4, {"step-00000030"}));
+}
+
+TEST_F(Damage, ATornLastLineOfMetricsIsNoDamage) {
+  copy_whole("torn");
+  std::ofstream(run("torn") + "/metrics.jsonl", std::ios::app) << R"({"kind":"train","step":31,"lo)";
+  ASSERT_TRUE(ended_with(go_on("torn"), 0));
+  EXPECT_TRUE(same_bits(run("torn"), run("longer")));
+}
+
+}  // namespace
+}  // namespace sluice::testing
