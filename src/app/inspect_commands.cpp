@@ -23,18 +23,6 @@ void print(const std::string& text) {
   if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
 }
 
-/// The checkpoint a path means: itself, or the newest whole one of its run.
-std::string newest_whole(const std::string& path) {
-  const checkpoint::Location location = checkpoint::locate_checkpoints(path);
-  if (location.path) return *location.path;
-  std::string newest;
-  for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
-    if (entry.state == checkpoint::State::kWhole) newest = entry.path;
-  }
-  if (newest.empty()) throw RequestError(cat(path, ": holds no whole checkpoint; see sluice checkpoint list ", path));
-  return newest;
-}
-
 /// Byte tokens print as text only once a character's last byte is there; a terminal can wait that long.
 class TextOut {
  public:
@@ -83,11 +71,17 @@ int verify_checkpoint_command(const Command& command) {
   }
   if (paths.empty()) throw RequestError(cat(command.path, ": holds no checkpoint"));
   bool whole = true;
+  std::string list;
   for (const std::string& path : paths) {
     const checkpoint::Verification verification = checkpoint::verify_checkpoint(path, !command.quick);
     whole = whole && verification.whole();
-    print(command.json ? checkpoint::to_json(verification) : checkpoint::describe(verification));
+    if (command.json) {
+      list += cat(list.empty() ? "" : ",\n", checkpoint::to_json(verification));
+    } else {
+      print(checkpoint::describe(verification));
+    }
   }
+  if (command.json) print(cat("[", list, "]"));
   return static_cast<int>(whole ? ExitCode::kFinished : ExitCode::kFormat);
 }
 

@@ -55,6 +55,17 @@ spec::ModelSpec resolve_model(const Configuration& configuration) {
   return spec::model_spec_from_json(checkpoint::read_manifest(path).documents.model, path);
 }
 
+std::string newest_whole(const std::string& path) {
+  const checkpoint::Location location = checkpoint::locate_checkpoints(path);
+  if (location.path) return *location.path;
+  std::string newest;
+  for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
+    if (entry.state == checkpoint::State::kWhole) newest = entry.path;
+  }
+  if (newest.empty()) throw RequestError(cat(path, ": holds no whole checkpoint; see sluice checkpoint list ", path));
+  return newest;
+}
+
 void together(comm::Communicator& world, const std::function<void()>& part) {
   std::string failure;
   int code = 0;

@@ -24,6 +24,9 @@ std::string read_file(const std::string& path);
 /// FormatError, IoError.
 spec::ModelSpec resolve_model(const Configuration& configuration);
 
+/// The checkpoint that a path means: itself, or the newest whole one of its run. Throws RequestError where there is none.
+std::string newest_whole(const std::string& path);
+
 /// Runs `part` on every rank; where it throws on any, every rank throws the lowest failing one's error, once for all. Collective.
 void together(comm::Communicator& world, const std::function<void()>& part);
 

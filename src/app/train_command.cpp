@@ -181,12 +181,23 @@ class Job {
 
   /// Which checkpoint the state comes from, before anything is planned: its signature counts.
   void find_checkpoint() {
-    if (configuration_.resume == ResumeMode::kPath) {
-      from_ = configuration_.resume_path;
-      manifest_ = checkpoint::open_checkpoint(world_, from_);
-      return;
-    }
     const std::optional<checkpoint::Selection> newest = checkpoint::select_newest(world_, directory_->checkpoints());
+    if (configuration_.resume == ResumeMode::kPath) {
+      std::string path;
+      together(world_, [&] {
+        if (world_.rank() == 0) path = newest_whole(configuration_.resume_path);
+      });
+      path = world_.broadcast(path, 0);
+      // Given once more, the same command goes on with what it has made; only a checkpoint of the run's own is a wish to go back.
+      const bool goes_back = newest && fs::path(path).parent_path() == fs::path(newest->path).parent_path();
+      if (!newest || goes_back) {
+        from_ = path;
+        manifest_ = checkpoint::open_checkpoint(world_, from_);
+        named_ = true;
+        return;
+      }
+      log_.note(cat("--resume ", configuration_.resume_path, " is where this run began; it goes on from its own checkpoints"));
+    }
     if (!newest) return;
     if (world_.rank() == 0 && !newest->refused.empty()) log_.warn(checkpoint::describe_refused(newest->refused));
     from_ = newest->path;
@@ -249,7 +260,7 @@ class Job {
       const auto infos = train::param_infos(engine_->model());
       const auto pieces = train::checkpoint_pieces(engine_->model(), engine_->held_pieces());
       const std::int64_t begin = now_ns();
-      if (configuration_.resume == ResumeMode::kPath) {
+      if (named_) {
         checkpoint::load_checkpoint(world_, from_, infos, pieces);
       } else {
         const std::optional<checkpoint::Selection> loaded = checkpoint::load_newest(world_, directory_->checkpoints(), infos, pieces);
@@ -414,6 +425,7 @@ class Job {
   Status status_;
   std::int64_t status_written_ns_ = 0;
   std::string from_;
+  bool named_ = false;  // from_ is the one that the user named, not the newest whole one
   std::optional<checkpoint::Manifest> manifest_;
   Planned planned_;
   std::unique_ptr<device::Device> device_;

@@ -38,7 +38,8 @@ void map_box(hid_t creation, const std::string& name, const std::vector<hsize_t>
   check_hdf5(H5Sselect_hyperslab(whole, H5S_SELECT_SET, offset.data(), nullptr, extent.data(), nullptr), "selecting in " + name);
   const auto length = static_cast<hsize_t>(source.plane->elements);
   const Hdf5Handle line(H5Screate_simple(1, &length, nullptr), H5Sclose, "shape of a plane");
-  const auto first = static_cast<hsize_t>(source.position + box.position);
+  const std::int64_t begin = source.position + box.position;
+  const auto first = static_cast<hsize_t>(begin);
   const auto count = static_cast<hsize_t>(box.elements());
   check_hdf5(H5Sselect_hyperslab(line, H5S_SELECT_SET, &first, nullptr, &count, nullptr), "selecting in a plane");
   const std::string dataset = cat("planes/", kPlaneNames[source.plane->plane]);

@@ -108,8 +108,8 @@ json search(const std::string& directory, std::int64_t below) {
 }
 
 [[noreturn]] void refuse_all(const std::string& directory, const std::vector<Refused>& refused) {
-  throw FormatError(directory, cat("none of its ", refused.size(), " checkpoints is whole: ", describe_refused(refused),
-                                   "; repair or move them away, or ask for a new start with --resume never"));
+  throw_on_all_ranks(FormatError(directory, cat("none of its ", refused.size(), " checkpoints is whole: ", describe_refused(refused),
+                                                "; repair them, or give another --output for a new start")));
 }
 
 // As select_newest(), without the refusal of having none whole.

@@ -60,7 +60,7 @@ std::string call_fault(const Progress& progress, const std::vector<ParamInfo>& p
   }
   for (const Piece& piece : pieces) {
     if (plane_index(piece.plane) < 0) return cat("plane \"", piece.plane, "\" is unknown");
-    const std::string fault = region_fault(params, piece.region);
+    std::string fault = region_fault(params, piece.region);
     if (!fault.empty()) return fault;
     if (piece.region.elements > 0 && piece.data == nullptr)
       return cat("a piece of ", params[static_cast<std::size_t>(piece.region.param)].name, " has no data");

@@ -573,6 +573,13 @@ PlanResult search(const PlanRequest& request) {
         outcome.seconds = theirs.prediction.seconds;
         // Rounding and clamping may make it the same plan.
         outcome.followed = theirs.plan == result.plan;
+        // Only finalists are simulated whole, so the walk may have passed over what the hints name.
+        if (outcome.seconds < result.prediction.seconds) {
+          HintOutcome followed = outcome;
+          followed.followed = true;
+          result = theirs;
+          result.hint = followed;
+        }
       } else {
         const Candidate& nearest = hinted.nearest();
         outcome.plan = nearest.plan;

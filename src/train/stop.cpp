@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <ctime>
 #include <utility>
 
 #include "base/check.hpp"
@@ -29,6 +30,21 @@ void on_signal(int number) {
 
 std::atomic<bool> in_use{false};
 std::array<struct sigaction, kSignals.size()> previous;
+sigset_t previous_mask;
+
+sigset_t our_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kSignals) sigaddset(&set, number);
+  return set;
+}
+
+/// Counts what waits for a thread that doesn't block it.
+void take_pending() {
+  const sigset_t set = our_signals();
+  const timespec at_once{};
+  for (int number = sigtimedwait(&set, nullptr, &at_once); number > 0; number = sigtimedwait(&set, nullptr, &at_once)) on_signal(number);
+}
 
 const char* signal_name(int number) {
   switch (number) {
@@ -57,14 +73,18 @@ StopSource::StopSource(std::string stop_file) : stop_file_(std::move(stop_file))
   action.sa_handler = &on_signal;
   action.sa_flags = SA_RESTART;
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &previous[i]);
+  const sigset_t set = our_signals();
+  pthread_sigmask(SIG_BLOCK, &set, &previous_mask);
 }
 
 StopSource::~StopSource() {
+  pthread_sigmask(SIG_SETMASK, &previous_mask, nullptr);  // first, so that a late signal still meets the handler
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous[i], nullptr);
   in_use.store(false);
 }
 
 bool StopSource::requested() {
+  take_pending();
   if (signal_count.load() > 0 || file_found_) return true;
   const std::int64_t now = now_ns();
   if (stop_file_.empty() || now < next_look_ns_) return false;
@@ -75,6 +95,7 @@ bool StopSource::requested() {
 }
 
 bool StopSource::hastened() const {
+  take_pending();
   return signal_count.load() > 1;
 }
 

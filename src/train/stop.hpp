@@ -6,9 +6,13 @@
 
 namespace sluice::train {
 
-/// Catches SIGUSR1, SIGUSR2, SIGTERM, SIGINT and SIGALRM (Flux's time limit) from construction to destruction; the handlers
-/// only count. At most one at a time in a process (LogicError). Also looks for the file `stop_file` (empty: none), at most
-/// twice a second.
+/// Hears SIGUSR1, SIGUSR2, SIGTERM, SIGINT and SIGALRM (Flux's time limit) from construction to destruction. At most one at a
+/// time in a process (LogicError). Also looks for the file `stop_file` (empty: none), at most twice a second.
+///
+/// The signals are blocked in the constructing thread and so in all that it starts from then on: make it before the threads that
+/// compute. oneDNN's sgemm for AVX-512 keeps data below the stack pointer, where a handler's frame would overwrite it (measured with
+/// 2.6.3: the heap is damaged). What is sent to the process waits until requested() or hastened() looks; a library's thread that
+/// blocks nothing counts it in a handler.
 class StopSource {
  public:
   explicit StopSource(std::string stop_file);

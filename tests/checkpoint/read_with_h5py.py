@@ -120,7 +120,8 @@ def check(path):
                 if p > 0 and name == "frozen.weight":
                     require(name not in model[GROUPS[plane]], "moments of a frozen parameter")
                     continue
-                expected = value(p, index, np.arange(int(np.prod(param["shape"], dtype=np.int64)), dtype=np.float32)).reshape(param["shape"])
+                flat = np.arange(int(np.prod(param["shape"], dtype=np.int64)), dtype=np.float32)
+                expected = value(p, index, flat).reshape(param["shape"])
                 require(np.array_equal(whole[plane][index], expected), "%s of %s by the specification" % (plane, name))
                 shown = model[GROUPS[plane]][name]
                 require(shown.dtype == np.dtype("<f4"), "type of " + name)

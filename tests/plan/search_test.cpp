@@ -248,6 +248,12 @@ TEST(Search, AHostBudgetIsSharedByTheNodesRanks) {
   EXPECT_THROW(search(request), EnvironmentError);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // a sanitizer's time and memory aren't the program's
+#else
+constexpr bool kSanitized = false;
+#endif
+
 TEST(Search, Plans175BOn64RanksWithinItsBudget) {
   PlanRequest request = plan_request("gpt3-175b", 64, 1536, 2048, 90 * kGiB);
   request.machine.ranks_per_node = 8;
@@ -258,10 +264,12 @@ TEST(Search, Plans175BOn64RanksWithinItsBudget) {
   const PlanResult result = search(request);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(result.plan.zero_stage, 3);
-  EXPECT_LT(seconds, 30);
   rusage usage{};
   ASSERT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
-  EXPECT_LT(usage.ru_maxrss / 1024, 2048) << "MiB";
+  if (!kSanitized) {
+    EXPECT_LT(seconds, 30);
+    EXPECT_LT(usage.ru_maxrss / 1024, 2048) << "MiB";
+  }
   expect_true(request, result);
 }
 

@@ -16,20 +16,26 @@ namespace sluice::profile {
 namespace {
 
 MeasureRequest small_request() {
-  return {.model = {.name = "small", .vocab = 64, .context = 32, .hidden = 32, .layers = 2, .heads = 2, .ffn = 128}, .sequence_length = 16, .rows = {2, 1}, .threads = 1};
+  return {.model = {.name = "small", .vocab = 64, .context = 32, .hidden = 32, .layers = 2, .heads = 2, .ffn = 128},
+          .sequence_length = 16,
+          .rows = {2, 1},
+          .threads = 1};
 }
 
 /// One measurement on two ranks for all tests: it takes seconds.
 const std::array<Measurement, 2>& measured_by_two_ranks() {
   static const std::array<Measurement, 2> kMeasured = [] {
     std::array<Measurement, 2> result;
-    comm::run_local_ranks(2, [&](comm::Communicator& world) { result[static_cast<std::size_t>(world.rank())] = measure(world, small_request()); });
+    comm::run_local_ranks(
+        2, [&](comm::Communicator& world) { result[static_cast<std::size_t>(world.rank())] = measure(world, small_request()); });
     return result;
   }();
   return kMeasured;
 }
 
-TEST(Measure, EveryRankEndsWithTheSameMachine) { EXPECT_EQ(measured_by_two_ranks()[0].machine, measured_by_two_ranks()[1].machine); }
+TEST(Measure, EveryRankEndsWithTheSameMachine) {
+  EXPECT_EQ(measured_by_two_ranks()[0].machine, measured_by_two_ranks()[1].machine);
+}
 
 TEST(Measure, FiguresAreThoseOfAMachine) {
   const spec::MachineSpec& m = measured_by_two_ranks()[0].machine;
@@ -67,7 +73,8 @@ TEST(Measure, TimesEveryPhaseOfEverySegmentAtEveryShape) {
     for (const char* phase : {"forward", "recompute", "backward"}) {
       for (const char* kind : {"attention", "mlp"}) expected.insert(cat(kind, " ", phase, " ", rows));
     }
-    for (const char* name : {"embedding forward", "embedding backward", "head forward", "head forward_backward"}) expected.insert(cat(name, " ", rows));
+    for (const char* name : {"embedding forward", "embedding backward", "head forward", "head forward_backward"})
+      expected.insert(cat(name, " ", rows));
   }
   EXPECT_EQ(timed, expected);
 }

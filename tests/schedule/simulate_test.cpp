@@ -266,7 +266,10 @@ TEST(Simulate, AMillionTasksTakeSeconds) {
   const auto start = std::chrono::steady_clock::now();
   const Simulation s = simulate(graph, prices, plain_machine(), {.ranks = 2});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(seconds, 10) << "budget: a few seconds in an optimised build";
+#endif
+  EXPECT_GT(seconds, 0);
   EXPECT_GT(s.seconds, 0);
 }
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -221,7 +222,7 @@ TEST_F(LoopTest, StopsOnASignalSavesAndGoesOnAsIfNothingHappened) {
   stopping.run = "stopped";
   stopping.listen = true;
   stopping.after_step = [](std::int64_t step) {
-    if (step == 4) raise(SIGUSR1);
+    if (step == 4) ::kill(::getpid(), SIGUSR1);
   };
   Result first, second;
   run(stopping, first);
@@ -257,8 +258,8 @@ TEST_F(LoopTest, AStopFileStopsAndASecondSignalSkipsTheSaving) {
   job.run = "hasty";
   job.after_step = [](std::int64_t step) {
     if (step == 2) {
-      raise(SIGUSR1);
-      raise(SIGTERM);
+      ::kill(::getpid(), SIGUSR1);
+      ::kill(::getpid(), SIGTERM);
     }
   };
   Result hasty;
