@@ -1,5 +1,7 @@
 #include "app/environment.hpp"
 
+#include <cstdlib>
+
 #include <unistd.h>
 
 namespace sluice::app {
@@ -24,6 +26,13 @@ bool is_later_rank(const Environment& environment) {
     if (const std::string rank = value_of(environment, name); !rank.empty()) return rank != "0";
   }
   return false;
+}
+
+std::optional<std::int64_t> launched_ranks(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    if (const std::string size = value_of(environment, name); !size.empty()) return std::strtoll(size.c_str(), nullptr, 10);
+  }
+  return std::nullopt;
 }
 
 }  // namespace sluice::app

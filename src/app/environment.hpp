@@ -1,7 +1,9 @@
 #pragma once
 // The process environment as a value. The only place of the program that reads it; everything else is handed this.
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace sluice::app {
@@ -17,5 +19,8 @@ std::string value_of(const Environment& environment, const std::string& name);
 /// A launcher started this process as another rank than 0, going by the variables that Open MPI, PMIx, MPICH and Slurm set. For
 /// what all ranks would say alike before MPI is up.
 bool is_later_rank(const Environment& environment);
+
+/// How many ranks the launcher started, going by the same variables; none where none says so.
+std::optional<std::int64_t> launched_ranks(const Environment& environment);
 
 }  // namespace sluice::app

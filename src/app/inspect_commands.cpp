@@ -34,7 +34,7 @@ class TextOut {
     if (pending_.size() >= want) flush();
   }
   void flush() {
-    std::fputs(pending_.c_str(), stdout);
+    std::fwrite(pending_.data(), 1, pending_.size(), stdout);
     std::fflush(stdout);
     pending_.clear();
   }

@@ -150,7 +150,7 @@ plan::PlanRequest plan_request(const Configuration& configuration, const spec::M
 }
 
 /// Why a plan from a file can't serve this run; empty if it can.
-std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& request, int ranks) {
+std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& request, int ranks) try {
   const spec::Plan& plan = record.plan;
   const spec::BatchSpec& batch = request.configuration->training.batch;
   if (plan.mesh.ranks() != ranks) return cat("it is for ", plan.mesh.ranks(), " ranks, here are ", ranks);
@@ -182,6 +182,8 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                " are left");
   }
   return {};
+} catch (const OutOfMemory& error) {
+  return error.what();  // an rCache smaller than what one segment needs
 }
 
 void print(const std::string& text) {
@@ -197,7 +199,7 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   const std::string file = request.directory->plan_file();
   std::string text;  // of plan.json
   bool keep = false;
-  together(world, [&] {
+  comm::all_or_none(world, [&] {
     if (!root) return;
     std::error_code error;
     // The run's own plan comes first: a later attempt must not change the arithmetic under a run's feet.
@@ -206,6 +208,12 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
       const std::string unfit = why_unfit(plan::plan_record_from_json(text, file), request, world.size());
       if (unfit.empty()) {
         keep = true;
+        if (!configuration.plan_file.empty() &&
+            !(plan::plan_record_from_json(read_file(configuration.plan_file), configuration.plan_file).plan ==
+              plan::plan_record_from_json(text, file).plan)) {
+          throw RequestError(cat("--plan ", configuration.plan_file, ": differs from the plan that this run began with, ", file,
+                                 "; a run keeps its plan. Leave --plan out, or give another --output"));
+        }
         log.note(cat("plan: as in ", file, " from the attempt before: ", plan::describe(plan::plan_record_from_json(text, file).plan)));
         return;
       }
@@ -226,7 +234,7 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
     const profile::Measurement measurement =
         profile_of(world, configuration, *request.model, request.threads, request.directory->profile_file(), log);
     planned.machine = measurement.machine;
-    together(world, [&] {
+    comm::all_or_none(world, [&] {
       if (!root) return;
       const plan::PlanRequest search =
           plan_request(configuration, *request.model, measurement.machine, request.budget, request.threads, world.size());
@@ -240,7 +248,8 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   planned.plan = record.plan;
   planned.segments_between_agrees = record.segments_between_agrees;
   planned.predicted_seconds = record.predicted_seconds;
-  together(world, [&] {
+  planned.graph_hash = record.graph_hash;
+  comm::all_or_none(world, [&] {
     if (root && !keep) write_file_atomically(file, text);
   });
   return planned;
@@ -319,7 +328,7 @@ int profile_command(const Command& command) {
     spec::ModelSpec model;
     int threads = 1;
     const int cores = profile::cores_of_node(*world);
-    together(*world, [&] {
+    comm::all_or_none(*world, [&] {
       configuration = load_configuration(command.request, world->size(), Demand::kPlan);
       model = resolve_model(configuration);
       settle_model(configuration, model);

@@ -29,6 +29,7 @@ struct Planned {
   spec::Plan plan;
   int segments_between_agrees = 0;
   double predicted_seconds = 0;  // of a step
+  std::string graph_hash;        // of the step graph that was simulated
   spec::MachineSpec machine;     // what it was predicted with; empty name: the plan came from a file
 };
 

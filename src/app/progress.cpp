@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 
@@ -21,8 +22,9 @@ std::string fixed(double value, int decimals) {
 
 }  // namespace
 
-Progress::Progress(const Options& options, Log& log, MetricsFile* metrics, std::function<void(std::int64_t, const std::string&)> on_state)
-    : options_(options), log_(log), metrics_(metrics), on_state_(std::move(on_state)) {}
+Progress::Progress(const Options& options, Log& log, MetricsFile* metrics, train::StopSource& stop,
+                   std::function<void(std::int64_t, const std::string&)> on_state)
+    : options_(options), log_(log), metrics_(metrics), stop_(stop), on_state_(std::move(on_state)) {}
 
 void Progress::end_line() {
   if (line_open_) std::fputc('\n', stdout);
@@ -35,10 +37,22 @@ void Progress::say(const std::string& line) {
   log_.note(line);
 }
 
+/// A run whose numbers can't be written down stops in order, with its state saved where there is room for that.
+template <typename Metrics>
+void Progress::append(const Metrics& metrics) {
+  try {
+    metrics_->append(metrics);
+  } catch (const Error& error) {
+    end_line();
+    log_.warn(error.what());
+    stop_.request("metrics.jsonl that can't be written");
+  }
+}
+
 void Progress::on_step(const train::StepMetrics& m) {
   if (options_.rank != 0) return;
-  metrics_->append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
-                                options_.attempt, wall_seconds()});
+  append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
+                      options_.attempt, wall_seconds()});
   on_state_(m.step, {});
   mean_seconds_ = mean_seconds_ == 0 ? m.step_seconds : 0.9 * mean_seconds_ + 0.1 * m.step_seconds;
   const std::string line =
@@ -64,7 +78,7 @@ void Progress::on_step(const train::StepMetrics& m) {
 
 void Progress::on_evaluation(const train::EvaluationMetrics& m) {
   if (options_.rank != 0) return;
-  metrics_->append(EvaluateMetrics{m.step, m.loss, m.perplexity, m.tokens});
+  append(EvaluateMetrics{m.step, m.loss, m.perplexity, m.tokens});
   say(cat("evaluation after step ", m.step, ": loss ", fixed(m.loss, 4), ", perplexity ", fixed(m.perplexity, 2), " over ", m.tokens,
           " tokens"));
 }
@@ -82,10 +96,10 @@ void Progress::on_checkpoint(const checkpoint::CommitResult& result, double seco
   for (const std::string& warning : result.warnings) log_.warn(warning);
 }
 
-void Progress::on_stop(std::int64_t step, bool step_was_dropped) {
+void Progress::on_stop(std::int64_t step, bool step_was_dropped, bool saves) {
   if (options_.rank != 0) return;
   say(cat("asked to stop: ", step_was_dropped ? cat("step ", step + 1, " was dropped, ") : std::string(), "the state of step ", step,
-          " is saved now"));
+          saves ? " is saved now" : " is not saved, since a second signal came"));
 }
 
 }  // namespace sluice::app

@@ -25,22 +25,26 @@ class Progress final : public train::Observer {
     bool terminal = false;
     std::string memory;  // "device 1.2 GiB, host 3 MiB": planned, per rank
   };
-  /// `metrics` may be null (other ranks); both outlive this. `on_state(step, checkpoint)` is called after each step and save.
-  Progress(const Options& options, Log& log, MetricsFile* metrics,
+  /// `metrics` may be null (other ranks); all outlive this. `stop` is asked when a line can't be written. `on_state(step, checkpoint)` is
+  /// called after each step and save.
+  Progress(const Options& options, Log& log, MetricsFile* metrics, train::StopSource& stop,
            std::function<void(std::int64_t step, const std::string& checkpoint)> on_state);
 
   void on_step(const train::StepMetrics& metrics) override;
   void on_evaluation(const train::EvaluationMetrics& metrics) override;
   void on_checkpoint(const checkpoint::CommitResult& result, double seconds) override;
-  void on_stop(std::int64_t step, bool step_was_dropped) override;
+  void on_stop(std::int64_t step, bool step_was_dropped, bool saves) override;
   /// Ends a line that was being rewritten.
   void end_line();
 
  private:
   void say(const std::string& line);
+  template <typename Metrics>
+  void append(const Metrics& metrics);
   Options options_;
   Log& log_;
   MetricsFile* metrics_;
+  train::StopSource& stop_;
   std::function<void(std::int64_t, const std::string&)> on_state_;
   std::int64_t last_shown_ns_ = 0;
   double mean_seconds_ = 0;  // of a step, exponentially weighted, for the time left

@@ -66,25 +66,6 @@ std::string newest_whole(const std::string& path) {
   return newest;
 }
 
-void together(comm::Communicator& world, const std::function<void()>& part) {
-  std::string failure;
-  int code = 0;
-  try {
-    part();
-  } catch (const Error& error) {
-    failure = error.what();
-    code = static_cast<int>(error.code());
-  } catch (const std::bad_alloc&) {
-    failure = "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)";
-    code = static_cast<int>(ExitCode::kEnvironment);
-  } catch (const std::exception& error) {
-    failure = error.what();
-    code = static_cast<int>(ExitCode::kDefect);
-  }
-  if (code != 0 && failure.empty()) failure = "unknown failure";
-  comm::agree_or_throw(world, failure, code);
-}
-
 int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts) {
   if (asked > 0) return static_cast<int>(asked);
   const bool bound_apart = facts.cores * ranks_on_node <= node_cores;

@@ -1,5 +1,5 @@
 #pragma once
-// What the verbs share: where our own files are, which model a request means, and how ranks fail together.
+// What the verbs share: where our own files are, which model a request means.
 
 #include <cstdint>
 #include <functional>
@@ -26,9 +26,6 @@ spec::ModelSpec resolve_model(const Configuration& configuration);
 
 /// The checkpoint that a path means: itself, or the newest whole one of its run. Throws RequestError where there is none.
 std::string newest_whole(const std::string& path);
-
-/// Runs `part` on every rank; where it throws on any, every rank throws the lowest failing one's error, once for all. Collective.
-void together(comm::Communicator& world, const std::function<void()>& part);
 
 /// Threads per rank: what was asked, else this rank's cores where the launcher bound each rank to its own, else the node's cores
 /// over its ranks; at least 1. `node_cores`: that the node's ranks may use together.

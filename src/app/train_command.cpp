@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "app/doctor.hpp"
 #include "app/planning.hpp"
@@ -52,26 +54,28 @@ class Job {
 
   int run() {
     node_cores_ = profile::cores_of_node(world_);
-    together(world_, [&] { read_request(); });
-    together(world_, [&] { claim(); });
+    comm::all_or_none(world_, [&] { read_request(); });
+    agree_on_resources();
+    comm::all_or_none(world_, [&] { claim(); });
     if (already_finished()) return 0;
+    claimed_ = true;
     // From here on a signal is a wish to stop, also while the machine is measured and the state is loaded.
     stop_.emplace(stop_file());
     hosts_ = world_.all_gather(world_.host_name());
     std::sort(hosts_.begin(), hosts_.end());
     hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
-    together(world_, [&] { open_log(); });
-    find_checkpoint();
+    comm::all_or_none(world_, [&] { open_log(); });
+    on_all_ranks([&] { find_checkpoint(); });
     make_plan();
     build_engine();
-    load_state();
+    on_all_ranks([&] { load_state(); });
     return train();
   }
 
   Log& log() { return log_; }
-  /// After a failure that only this rank saw: status.json for whoever reads it later.
-  void record_failure(ExitCode code, const std::string& reason) noexcept {
-    if (world_.rank() != 0 || !lock_) return;
+  /// After a failure: status.json for whoever reads it later, by rank 0 or by the one rank that saw it.
+  void record_failure(ExitCode code, const std::string& reason, bool agreed) noexcept {
+    if (!claimed_ || (agreed && world_.rank() != 0)) return;
     try {
       status_.state = code == ExitCode::kResumable ? RunState::kStopped : RunState::kFailed;
       status_.exit_code = static_cast<int>(code);
@@ -84,6 +88,17 @@ class Job {
   }
 
  private:
+  /// For parts whose failures every rank shares by their own contract (choosing and loading checkpoints).
+  template <typename Part>
+  static void on_all_ranks(Part part) {
+    try {
+      part();
+    } catch (Error& error) {
+      error.set_agreed();
+      throw;
+    }
+  }
+
   static bool takes_colour(const Environment& environment, int descriptor) {
     return isatty(descriptor) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   }
@@ -120,6 +135,19 @@ class Job {
     fingerprint_ = fingerprint_of(configuration_, model_, train_files, valid_files);
   }
 
+  /// Ranks see different nodes at different moments; one plan serves all, so the scarcest rank rules.
+  void agree_on_resources() {
+    for (const std::string& rank : world_.all_gather(cat(budget_.device_bytes, " ", budget_.host_bytes, " ", threads_))) {
+      std::istringstream words(rank);
+      spec::Budget other;
+      int threads = 1;
+      words >> other.device_bytes >> other.host_bytes >> threads;
+      budget_.device_bytes = std::min(budget_.device_bytes, other.device_bytes);
+      budget_.host_bytes = std::min(budget_.host_bytes, other.host_bytes);
+      threads_ = std::min(threads_, threads);
+    }
+  }
+
   void claim() {
     if (world_.rank() != 0) return;
     if (configuration_.resume == ResumeMode::kNever && directory_->has_run()) {
@@ -136,7 +164,7 @@ class Job {
 
   bool already_finished() {
     std::string found = "0";
-    together(world_, [&] {
+    comm::all_or_none(world_, [&] {
       if (world_.rank() != 0) return;
       const std::optional<Status> before = directory_->read_status();
       if (before) status_.attempt = before->attempt + 1;
@@ -184,12 +212,12 @@ class Job {
     const std::optional<checkpoint::Selection> newest = checkpoint::select_newest(world_, directory_->checkpoints());
     if (configuration_.resume == ResumeMode::kPath) {
       std::string path;
-      together(world_, [&] {
+      comm::all_or_none(world_, [&] {
         if (world_.rank() == 0) path = newest_whole(configuration_.resume_path);
       });
       path = world_.broadcast(path, 0);
       // Given once more, the same command goes on with what it has made; only a checkpoint of the run's own is a wish to go back.
-      const bool goes_back = newest && fs::path(path).parent_path() == fs::path(newest->path).parent_path();
+      const bool goes_back = newest && fs::weakly_canonical(path).parent_path() == fs::weakly_canonical(newest->path).parent_path();
       if (!newest || goes_back) {
         from_ = path;
         manifest_ = checkpoint::open_checkpoint(world_, from_);
@@ -230,8 +258,13 @@ class Job {
     trace_.emplace(kTraceSpans);
     setup.trace = &*trace_;
     resident_before_ = device::read_resident_bytes();
-    std::optional<train::Engine>& engine = engine_;
-    together(world_, [&] { engine.emplace(setup); });
+    engine_.emplace(setup);
+    // Simulator and executor run the same graph, or the prediction means nothing.
+    const schedule::StepGraph& graph = engine_->graph(schedule::GraphKind::kStep);
+    if (!planned_.machine.name.empty() && Hash::hex_of(graph.hash()) != planned_.graph_hash) {
+      throw_on_all_ranks(
+          LogicError(cat("the step graph's hash is ", Hash::hex_of(graph.hash()), ", the plan was made for ", planned_.graph_hash)));
+    }
     const spec::ArithmeticSignature signature = engine_->signature();
     if (world_.rank() == 0) {
       log_.note(cat("arithmetic signature: ", spec::describe(signature)));
@@ -278,7 +311,7 @@ class Job {
     }
     engine_->initialise(configuration_.training.seed);
     if (configuration_.init == Init::kWeights) {
-      together(world_, [&] { load_weights(*engine_, configuration_.model_path); });
+      comm::all_or_none(world_, [&] { load_weights(*engine_, configuration_.model_path); });
       if (world_.rank() == 0) log_.note(cat("weights from ", configuration_.model_path));
     }
   }
@@ -286,7 +319,7 @@ class Job {
   int train() {
     const bool root = world_.rank() == 0;
     std::optional<MetricsFile> metrics;
-    together(world_, [&] {
+    comm::all_or_none(world_, [&] {
       if (root) metrics.emplace(directory_->metrics_file(), start_.step);
     });
     const auto bytes = engine_->arena_bytes();
@@ -300,7 +333,7 @@ class Job {
     options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
     options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
     status_.step = start_.step;
-    Progress progress(options, log_, metrics ? &*metrics : nullptr, [&](std::int64_t step, const std::string& saved) {
+    Progress progress(options, log_, metrics ? &*metrics : nullptr, *stop_, [&](std::int64_t step, const std::string& saved) {
       status_.step = step;
       trace_->begin_step(step + 1);
       if (!saved.empty()) status_.last_checkpoint = fs::path(saved).filename().string();
@@ -308,8 +341,14 @@ class Job {
       const std::int64_t now = now_ns();
       if (saved.empty() && now - status_written_ns_ < 1'000'000'000) return;
       status_written_ns_ = now;
-      directory_->write_status(status_);
+      try {
+        directory_->write_status(status_);
+      } catch (const Error& error) {
+        // Whoever watches sees an older step; the run itself doesn't depend on it.
+        if (!std::exchange(status_warned_, true)) log_.warn(error.what());
+      }
     });
+    trace_->begin_step(start_.step + 1);
     train::LoopSetup setup;
     setup.engine = &*engine_;
     setup.world = &world_;
@@ -331,11 +370,11 @@ class Job {
     setup.documents = {spec::to_json(model_), spec::to_json(configuration_.training), spec::to_json(planned_.plan),
                        spec::to_json(engine_->signature()), cat("{\"fingerprint\": \"", fingerprint_hash(), "\"}")};
     setup.start = start_;
+    setup.start_is_saved = manifest_ && !named_;
     setup.stop = &*stop_;
     setup.observer = &progress;
     const train::LoopOutcome outcome = train::run_loop(setup);
     progress.end_line();
-    report_end(outcome);
     int code = 0;
     std::string reason = "all steps done";
     if (!outcome.finished) {
@@ -344,7 +383,7 @@ class Job {
       code = static_cast<int>(resumable ? ExitCode::kResumable : ExitCode::kEnvironment);
     }
     code = std::stoi(world_.broadcast(cat(code), 0));
-    together(world_, [&] {
+    comm::all_or_none(world_, [&] {
       if (!root) return;
       metrics->sync();
       status_.step = outcome.progress.step;
@@ -356,10 +395,13 @@ class Job {
       // The wish is granted: the same command must go on next time.
       std::error_code ignored;
       fs::remove(stop_file(), ignored);
-      log_.note(outcome.finished ? cat("finished: ", outcome.progress.step, " steps; checkpoint ", directory_->checkpoints(), "/",
-                                       status_.last_checkpoint)
-                                 : cat("stopped after step ", outcome.progress.step, " (", reason, "); the same command continues"));
+      log_.note(
+          outcome.finished
+              ? cat("finished: ", outcome.progress.step, " steps; checkpoint ", directory_->checkpoints(), "/", status_.last_checkpoint)
+              : cat("stopped after step ", outcome.progress.step, " (", reason, ")",
+                    status_.retriable ? cat("; the same command continues from ", status_.last_checkpoint) : std::string()));
     });
+    report_end(outcome);
     return code;
   }
 
@@ -400,7 +442,11 @@ class Job {
     log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned in arenas, ", format_bytes(before), " resident before them, ",
                   format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (", now - planned - before,
                   " of ", now, " bytes)"));
-    write_trace(planned_, *engine_, *trace_, directory_->trace_file());
+    try {
+      write_trace(planned_, *engine_, *trace_, directory_->trace_file());
+    } catch (const Error& error) {
+      log_.warn(cat("the trace could not be written: ", error.what()));
+    }
   }
 
   const Command& command_;
@@ -422,8 +468,10 @@ class Job {
   std::vector<std::string> changes_;
   std::vector<std::string> hosts_;
   std::optional<checkpoint::RunLock> lock_;
+  bool claimed_ = false;  // the run directory is ours: its status may be written
   Status status_;
   std::int64_t status_written_ns_ = 0;
+  bool status_warned_ = false;
   std::string from_;
   bool named_ = false;  // from_ is the one that the user named, not the newest whole one
   std::optional<checkpoint::Manifest> manifest_;
@@ -436,9 +484,11 @@ class Job {
 };
 
 /// `train --dry-run`: everything that can be known without starting: keys, data, plan.
-int dry_run(const Command& command) {
-  const std::int64_t ranks = command.ranks.value_or(1);
-  Configuration configuration = load_configuration(command.request, ranks, Demand::kTrain);
+int dry_run(const Command& given, const Environment& environment) {
+  if (is_later_rank(environment)) return 0;  // under mpirun one rank speaks for all
+  Command command = given;
+  if (!command.ranks) command.ranks = launched_ranks(environment);
+  Configuration configuration = load_configuration(command.request, command.ranks, Demand::kTrain);
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
   const data::Corpus corpus(configuration.train_data, model.vocab);
@@ -464,7 +514,7 @@ bool wants_dry_run(const Command& command) {
 
 int train_command(const Command& command, const Environment& environment) {
   // A dry run starts no MPI, so that it works on a login node.
-  if (wants_dry_run(command)) return dry_run(command);
+  if (wants_dry_run(command)) return dry_run(command, environment);
   comm::MpiEnvironment mpi;
   const std::unique_ptr<comm::Communicator> world = mpi.world();
   device::flush_denormals_on_this_thread();
@@ -474,12 +524,19 @@ int train_command(const Command& command, const Environment& environment) {
   } catch (const Error& error) {
     // What every rank throws is said once and ended in order; what one rank throws ends the others, who may wait for it.
     if (!error.is_agreed() || world->rank() == 0) job.log().error(error.what());
-    job.record_failure(error.code(), error.what());
+    job.record_failure(error.code(), error.what(), error.is_agreed());
     job.log().flush();
     if (!error.is_agreed()) world->abort(static_cast<int>(error.code()));
     return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    const std::string reason = "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)";
+    job.log().error(reason);
+    job.record_failure(ExitCode::kEnvironment, reason, false);
+    job.log().flush();
+    world->abort(static_cast<int>(ExitCode::kEnvironment));
   } catch (const std::exception& error) {
     job.log().error(cat("a defect of sluice: ", error.what()));
+    job.record_failure(ExitCode::kDefect, error.what(), false);
     job.log().flush();
     world->abort(static_cast<int>(ExitCode::kDefect));
   }

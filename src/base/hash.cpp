@@ -17,9 +17,9 @@ Hash& Hash::add(std::string_view text) {
   return *this;
 }
 
-std::string Hash::hex() const {
+std::string Hash::hex_of(std::uint64_t value) {
   std::array<char, 17> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%016llx", static_cast<unsigned long long>(value()));
+  std::snprintf(buffer.data(), buffer.size(), "%016llx", static_cast<unsigned long long>(value));
   return buffer.data();
 }
 

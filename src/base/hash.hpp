@@ -20,7 +20,8 @@ class Hash {
   Hash& add_double(double value) { return add(std::bit_cast<std::uint64_t>(value)); }
   std::uint64_t value() const { return mix(state_); }
   /// Sixteen lower-case hexadecimal digits.
-  std::string hex() const;
+  std::string hex() const { return hex_of(value()); }
+  static std::string hex_of(std::uint64_t value);
 
  private:
   static std::uint64_t mix(std::uint64_t x) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -81,6 +82,25 @@ void agree_or_throw(Communicator& world, const std::string& failure, int code) {
   if (sharing.size() != reports.size()) message = cat(name_ranks(sharing), ": ", message);
   if (!others.empty()) message += cat(" (and another failure on ", name_ranks(others), ")");
   throw_with_code(told.code, message);
+}
+
+void all_or_none(Communicator& world, const std::function<void()>& part) {
+  std::string failure;
+  int code = 0;
+  try {
+    part();
+  } catch (const Error& error) {
+    failure = error.what();
+    code = static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    failure = "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)";
+    code = static_cast<int>(ExitCode::kEnvironment);
+  } catch (const std::exception& error) {
+    failure = error.what();
+    code = static_cast<int>(ExitCode::kDefect);
+  }
+  if (code != 0 && failure.empty()) failure = "unknown failure";
+  agree_or_throw(world, failure, code);
 }
 
 }  // namespace sluice::comm

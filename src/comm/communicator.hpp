@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -94,5 +95,9 @@ class Communicator {
 /// and one message that names the ranks sharing it: the way a rank-local failure becomes a decision of all.
 /// `code` is the failing rank's own (base ExitCode as int), ignored where `failure` is empty.
 void agree_or_throw(Communicator& world, const std::string& failure, int code);
+
+/// Runs `part` on every rank; where it throws on any, every rank throws as agree_or_throw does. `part` itself must not be
+/// collective: a rank that fails in it doesn't reach the others' meeting. Collective.
+void all_or_none(Communicator& world, const std::function<void()>& part);
 
 }  // namespace sluice::comm

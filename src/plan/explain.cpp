@@ -157,7 +157,7 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
                     {"simulated", result.simulated}};
   json["machine"] = request.machine.name;
   json["budget"] = {{"device_bytes", request.budget.device_bytes}, {"host_bytes", request.budget.host_bytes}};
-  json["graph_hash"] = Hash().add(p.graph_hash).hex();
+  json["graph_hash"] = Hash::hex_of(p.graph_hash);
   json["signature"] = Json::parse(signature_json);
   return json.dump(2) + "\n";
 }

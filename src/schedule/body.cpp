@@ -98,7 +98,8 @@ class ComputeBody final : public Body {
       if (use.role == Role::kParam) param_uses.push_back(&use);
       if (use.role == Role::kParamGrad) grad_uses.push_back(&use);
     }
-    SLUICE_CHECK(param_uses.size() == params.size(), segment_.name(), " declares ", param_uses.size(), " of ", params.size(), " parameters");
+    SLUICE_CHECK(param_uses.size() == params.size(), segment_.name(), " declares ", param_uses.size(), " of ", params.size(),
+                 " parameters");
     SLUICE_CHECK(grad_uses.empty() || grad_uses.size() == params.size(), segment_.name(), " declares ", grad_uses.size(), " gradients");
     for (std::size_t i = 0; i < params.size(); ++i) {
       const chunks::Place& place = env_.layout->place(params[i]);
@@ -166,7 +167,8 @@ class GatherBody final : public Body {
  public:
   GatherBody(const Binder& binder, const Task& task) {
     const chunks::Chunk& chunk = binder.chunk(task);
-    for (const std::int64_t element : chunks::shard_bounds(chunk.elements, binder.ranks())) bounds_.push_back(element * static_cast<std::int64_t>(sizeof(float)));
+    for (const std::int64_t element : chunks::shard_bounds(chunk.elements, binder.ranks()))
+      bounds_.push_back(element * static_cast<std::int64_t>(sizeof(float)));
     region_ = binder.required<float>(task, Role::kTarget) + chunk.run_offset;
     const std::int64_t begin = chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
     slice_ = binder.graph().use_of(task, Role::kSource) != nullptr ? binder.shard(task, Role::kSource, task.plane) : region_ + begin;
@@ -188,7 +190,9 @@ class ScatterBody final : public Body {
     region_ = binder.required<float>(task, in_place ? Role::kTarget : Role::kSource) + chunk.run_offset;
     out_ = binder.shard(task, Role::kTarget, Plane::kGradient);
   }
-  comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& channel) override { return channel.post_scatter(region_, out_, bounds_, accumulate_); }
+  comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& channel) override {
+    return channel.post_scatter(region_, out_, bounds_, accumulate_);
+  }
 
  private:
   std::vector<std::int64_t> bounds_;
@@ -200,7 +204,11 @@ class ScatterBody final : public Body {
 class AgreeBody final : public Body {
  public:
   AgreeBody(const Binder& binder, const Task& task, int ordinal)
-      : all_(static_cast<std::size_t>(binder.ranks())), ordinal_(ordinal), can_cancel_(task.can_cancel), local_(binder.pointer<Counts>(task, Role::kSource)), global_(binder.pointer<Counts>(task, Role::kValidCount)) {}
+      : all_(static_cast<std::size_t>(binder.ranks())),
+        ordinal_(ordinal),
+        can_cancel_(task.can_cancel),
+        local_(binder.pointer<Counts>(task, Role::kSource)),
+        global_(binder.pointer<Counts>(task, Role::kValidCount)) {}
   comm::Channel::Ticket post(RunState& state, comm::Channel& channel) override {
     mine_.valid_tokens = local_ != nullptr ? local_->valid_tokens : 0;
     mine_.stop = state.inputs->stop && state.inputs->stop() ? 1 : 0;
@@ -216,7 +224,8 @@ class AgreeBody final : public Body {
     if (global_ != nullptr) *global_ = sum;
     if (!stop) return;
     state.stop_requested.store(true, std::memory_order_relaxed);
-    if (can_cancel_ && ordinal_ < state.cancelled_from.load(std::memory_order_relaxed)) state.cancelled_from.store(ordinal_, std::memory_order_relaxed);
+    if (can_cancel_ && ordinal_ < state.cancelled_from.load(std::memory_order_relaxed))
+      state.cancelled_from.store(ordinal_, std::memory_order_relaxed);
   }
 
  private:
@@ -237,7 +246,8 @@ class NormOfChunkBody final : public Body {
   NormOfChunkBody(const Binder& binder, const Task& task) : ops_(binder.env().ops) {
     const chunks::Chunk& chunk = binder.chunk(task);
     begin_ = binder.shard(task, Role::kSource, Plane::kGradient);
-    elements_ = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) - chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
+    elements_ = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) -
+                chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
     norm_ = binder.required<ops::NormAccumulator>(task, Role::kTarget);
     clears_ = binder.graph().use_of(task, Role::kTarget)->access == Access::kWrite;
   }
@@ -323,7 +333,8 @@ class UpdateBody final : public Body {
       args_.moment1 = binder.required<float>(task, Role::kMoment1) + chunk.run_offset;
       args_.moment2 = binder.required<float>(task, Role::kMoment2) + chunk.run_offset;
     } else {
-      args_.n = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) - chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
+      args_.n = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) -
+                chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
       args_.param = binder.shard(task, Role::kParam, Plane::kWorking);
       args_.grad = binder.shard(task, Role::kParamGrad, Plane::kGradient);
       args_.moment1 = binder.shard(task, Role::kMoment1, Plane::kMoment1);

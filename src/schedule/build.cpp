@@ -32,8 +32,10 @@ class Build {
  public:
   Build(GraphKind kind, const BuildInputs& inputs)
       : in_(inputs), plan_(inputs.plan), model_(*inputs.model), layout_(*inputs.layout), builder_(kind), kind_(kind) {
-    SLUICE_CHECK(plan_.recompute.size() == model_.segments.size(), "plan.recompute has ", plan_.recompute.size(), " entries for ", model_.segments.size(), " segments");
-    SLUICE_CHECK(!(plan_.update_mode == UpdateMode::kInBackward && in_.clips), "update mode in_backward can't clip: the global norm isn't known");
+    SLUICE_CHECK(plan_.recompute.size() == model_.segments.size(), "plan.recompute has ", plan_.recompute.size(), " entries for ",
+                 model_.segments.size(), " segments");
+    SLUICE_CHECK(!(plan_.update_mode == UpdateMode::kInBackward && in_.clips),
+                 "update mode in_backward can't clip: the global norm isn't known");
     SLUICE_CHECK(plan_.zero_stage >= 0 && plan_.zero_stage <= 3, "zero_stage ", plan_.zero_stage);
     SLUICE_CHECK(plan_.micro_batch > 0 && plan_.accumulation > 0 && in_.ranks > 0 && in_.sequence_length > 0, "empty batch");
     shape_ = {kind == GraphKind::kGenerate ? 1 : plan_.micro_batch, in_.sequence_length};
@@ -106,13 +108,14 @@ class Build {
     return builder_.add_buffer({.tag = tag, .tier = tier, .persistent = true, .index = index, .bytes = bytes});
   }
 
-  /// A plane that a rank holds whole has a buffer a run, one that is sharded a buffer a chunk; `whole` and `shard` say which.
+  /// A plane that a rank holds whole has a buffer a run, one that is sharded a buffer a chunk.
   struct PlaneBuffers {
     std::vector<BufferId> of_chunk;  // the buffer in which a chunk's plane stands
   };
 
   void add_persistent() {
-    static constexpr std::array<BufferTag, chunks::kPlaneCount> kTags{BufferTag::kWorking, BufferTag::kGradient, BufferTag::kMoments, BufferTag::kMoments};
+    static constexpr std::array<BufferTag, chunks::kPlaneCount> kTags{BufferTag::kWorking, BufferTag::kGradient, BufferTag::kMoments,
+                                                                      BufferTag::kMoments};
     for (int p = 0; p < chunks::kPlaneCount; ++p) {
       const auto plane = static_cast<Plane>(p);
       PlaneBuffers& buffers = planes_[static_cast<std::size_t>(p)];
@@ -120,14 +123,18 @@ class Build {
       for (std::size_t r = 0; r < layout_.runs().size(); ++r) {
         const chunks::Run& run = layout_.runs()[r];
         BufferId whole = kNone;
-        if (!chunks::is_sharded(plane, plan_.zero_stage)) whole = persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, static_cast<std::int32_t>(r), run.elements * kFloat);
+        if (!chunks::is_sharded(plane, plan_.zero_stage))
+          whole = persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, static_cast<std::int32_t>(r), run.elements * kFloat);
         for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c) {
           const std::int64_t shard = chunks::largest_shard(layout_.chunks()[static_cast<std::size_t>(c)].elements, in_.ranks);
-          buffers.of_chunk[static_cast<std::size_t>(c)] = whole != kNone ? whole : persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, c, shard * kFloat);
+          buffers.of_chunk[static_cast<std::size_t>(c)] =
+              whole != kNone ? whole : persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, c, shard * kFloat);
         }
       }
     }
-    const auto control = [&](Control which, std::int64_t bytes) { return persistent(BufferTag::kControl, Tier::kHost, static_cast<std::int32_t>(which), bytes); };
+    const auto control = [&](Control which, std::int64_t bytes) {
+      return persistent(BufferTag::kControl, Tier::kHost, static_cast<std::int32_t>(which), bytes);
+    };
     local_counts_ = control(Control::kLocalCounts, sizeof(Counts));
     global_counts_ = control(Control::kGlobalCounts, sizeof(Counts));
     loss_ = control(Control::kLoss, static_cast<std::int64_t>(sizeof(double)) * plan_.accumulation);
@@ -139,7 +146,9 @@ class Build {
   BufferId transient(BufferTag tag, Tier tier, std::int32_t index, std::int32_t micro, std::int64_t bytes) {
     return builder_.add_buffer({.tag = tag, .tier = tier, .persistent = false, .index = index, .micro = micro, .bytes = bytes});
   }
-  BufferId plane(Plane which, int chunk) const { return planes_[static_cast<std::size_t>(which)].of_chunk[static_cast<std::size_t>(chunk)]; }
+  BufferId plane(Plane which, int chunk) const {
+    return planes_[static_cast<std::size_t>(which)].of_chunk[static_cast<std::size_t>(chunk)];
+  }
 
   void emit_load() {
     tokens_ = transient(BufferTag::kTokens, Tier::kHost, -1, -1, token_bytes(shape_.rows, shape_.sequence) * accumulation_);
@@ -150,11 +159,13 @@ class Build {
   TaskId emit_agree(AgreeRole role, bool can_cancel, int micro) {
     const Task task{.kind = TaskKind::kAgree, .lane = Lane::kMeshComm, .agree_role = role, .can_cancel = can_cancel, .micro = micro};
     if (role != AgreeRole::kStart) return builder_.add_task(task, {});
-    return builder_.add_task(task, std::array<Use, 2>{{{local_counts_, Access::kRead, Role::kSource}, {global_counts_, Access::kWrite, Role::kValidCount}}});
+    return builder_.add_task(
+        task, std::array<Use, 2>{{{local_counts_, Access::kRead, Role::kSource}, {global_counts_, Access::kWrite, Role::kValidCount}}});
   }
 
   void emit_report(bool with_norm) {
-    std::vector<Use> uses{{loss_, Access::kRead, Role::kLoss}, {local_counts_, Access::kRead, Role::kValidCount}, {report_, Access::kWrite, Role::kReport}};
+    std::vector<Use> uses{
+        {loss_, Access::kRead, Role::kLoss}, {local_counts_, Access::kRead, Role::kValidCount}, {report_, Access::kWrite, Role::kReport}};
     if (with_norm) uses.push_back({norm_, Access::kRead, Role::kSource});
     builder_.add_task({.kind = TaskKind::kNorm, .lane = Lane::kMeshComm}, uses);
   }
@@ -194,7 +205,12 @@ class Build {
   void emit_scatter_of_run(int run, int micro) {
     const chunks::Run& r = layout_.runs()[static_cast<std::size_t>(run)];
     for (int c = r.first_chunk; c < r.first_chunk + r.chunk_count; ++c) {
-      const Task task{.kind = TaskKind::kScatter, .lane = Lane::kScatterComm, .plane = Plane::kGradient, .accumulate = plan_.zero_stage >= 2 && micro > 0, .chunk = c, .micro = micro};
+      const Task task{.kind = TaskKind::kScatter,
+                      .lane = Lane::kScatterComm,
+                      .plane = Plane::kGradient,
+                      .accumulate = plan_.zero_stage >= 2 && micro > 0,
+                      .chunk = c,
+                      .micro = micro};
       const BufferId target = plane(Plane::kGradient, c);
       if (plan_.zero_stage >= 2) {
         builder_.add_task(task, std::array<Use, 2>{{{gradient_of_[static_cast<std::size_t>(run)], Access::kRead, Role::kSource},
@@ -212,7 +228,8 @@ class Build {
   /// Gathers whose time has come before item `at`, and with next_forward the updates that must come before them.
   void emit_before_item(int at) {
     if (plan_.update_mode == UpdateMode::kNextForward && kind_ == GraphKind::kStep) {
-      for (; next_update_ < update_order_.size() && update_order_[next_update_].first <= at; ++next_update_) emit_update_of_run(update_order_[next_update_].second);
+      for (; next_update_ < update_order_.size() && update_order_[next_update_].first <= at; ++next_update_)
+        emit_update_of_run(update_order_[next_update_].second);
     }
     for (; next_stay_ < stays_.size() && stays_[next_stay_].gather_at <= at; ++next_stay_) {
       const int run = stays_[next_stay_].run;
@@ -220,8 +237,13 @@ class Build {
       const BufferId region = transient(BufferTag::kGathered, Tier::kDevice, run, -1, r.elements * kFloat);
       gathered_[static_cast<std::size_t>(run)] = region;
       for (int c = r.first_chunk; c < r.first_chunk + r.chunk_count; ++c) {
-        builder_.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .plane = Plane::kWorking, .chunk = c, .micro = items_[static_cast<std::size_t>(at)].micro},
-                          std::array<Use, 2>{{{plane(Plane::kWorking, c), Access::kRead, Role::kSource}, {region, Access::kWrite, Role::kTarget}}});
+        builder_.add_task(
+            {.kind = TaskKind::kGather,
+             .lane = Lane::kGatherComm,
+             .plane = Plane::kWorking,
+             .chunk = c,
+             .micro = items_[static_cast<std::size_t>(at)].micro},
+            std::array<Use, 2>{{{plane(Plane::kWorking, c), Access::kRead, Role::kSource}, {region, Access::kWrite, Role::kTarget}}});
       }
     }
   }
@@ -259,7 +281,8 @@ class Build {
     // Parameters first, in the segment's order, then their gradients in the same order.
     for (const int param : seg.params()) {
       const int run = layout_.place(param).run;
-      const BufferId buffer = gathers_working() ? gathered_[static_cast<std::size_t>(run)] : plane(Plane::kWorking, layout_.runs()[static_cast<std::size_t>(run)].first_chunk);
+      const BufferId buffer = gathers_working() ? gathered_[static_cast<std::size_t>(run)]
+                                                : plane(Plane::kWorking, layout_.runs()[static_cast<std::size_t>(run)].first_chunk);
       uses.push_back({buffer, Access::kRead, Role::kParam});
     }
     if (backward) {
@@ -268,8 +291,7 @@ class Build {
         uses.push_back(gradient_use(run, item.micro));
       }
     }
-    if (embeds || head) uses.push_back({tokens_, Access::kRead, Role::kTokens});
-    if (!embeds && !head) uses.push_back({tokens_, Access::kRead, Role::kTokens});  // sample ids of dropout
+    uses.push_back({tokens_, Access::kRead, Role::kTokens});  // ids, targets, or the sample ids of dropout
     if (!embeds) uses.push_back({activation_[s - 1], Access::kRead, Role::kInput});
     if (!head && item.phase == Phase::kForward) {
       activation_[s] = transient(BufferTag::kActivation, Tier::kDevice, item.segment, item.micro, model_.activation_bytes(shape_));
@@ -287,7 +309,8 @@ class Build {
       }
     }
     if (item.phase == Phase::kForwardBackward) {
-      gradient_of_activation_ = transient(BufferTag::kActivationGradient, Tier::kDevice, item.segment, item.micro, model_.activation_bytes(shape_));
+      gradient_of_activation_ =
+          transient(BufferTag::kActivationGradient, Tier::kDevice, item.segment, item.micro, model_.activation_bytes(shape_));
       uses.push_back({gradient_of_activation_, Access::kWrite, Role::kGradientInOut});
     } else if (item.phase == Phase::kBackward) {
       uses.push_back({gradient_of_activation_, Access::kReadWrite, Role::kGradientInOut});
@@ -301,7 +324,8 @@ class Build {
       uses.push_back({loss_, item.micro == 0 ? Access::kWrite : Access::kReadWrite, Role::kLoss});
     }
     if (item.phase == Phase::kLogits) uses.push_back({logits_, Access::kWrite, Role::kLogits});
-    builder_.add_task({.kind = TaskKind::kCompute, .lane = Lane::kCompute, .phase = item.phase, .segment = item.segment, .micro = item.micro}, uses);
+    builder_.add_task(
+        {.kind = TaskKind::kCompute, .lane = Lane::kCompute, .phase = item.phase, .segment = item.segment, .micro = item.micro}, uses);
   }
 
   Use gradient_use(int run, int micro) {
@@ -365,7 +389,8 @@ class Build {
         if (!updates_begun) builder_.govern_by(emit_agree(AgreeRole::kBeforeUpdate, true, item.micro));
         pending_agree = kNone;
         updates_begun = true;
-        for (; next_due < updates_due.size() && updates_due[next_due].first <= i; ++next_due) emit_update_of_run(updates_due[next_due].second);
+        for (; next_due < updates_due.size() && updates_due[next_due].first <= i; ++next_due)
+          emit_update_of_run(updates_due[next_due].second);
       }
       const bool state_is_clean = !updates_begun && (!next_forward || next_update_ == update_order_.size());
       const bool long_since = in_.segments_between_agrees > 0 && since_agree >= in_.segments_between_agrees;
@@ -402,7 +427,8 @@ class Build {
   void emit_save() {
     for (const Plane p : {Plane::kWorking, Plane::kMoment1, Plane::kMoment2}) {
       for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) {
-        builder_.add_task({.kind = TaskKind::kForeign, .lane = Lane::kDiskWrite, .plane = p, .chunk = c}, std::array<Use, 1>{{{plane(p, c), Access::kRead, Role::kSource}}});
+        builder_.add_task({.kind = TaskKind::kForeign, .lane = Lane::kDiskWrite, .plane = p, .chunk = c},
+                          std::array<Use, 1>{{{plane(p, c), Access::kRead, Role::kSource}}});
       }
     }
   }
@@ -420,10 +446,10 @@ class Build {
   std::vector<std::vector<int>> item_runs_;
   std::array<PlaneBuffers, chunks::kPlaneCount> planes_;
   BufferId local_counts_ = kNone, global_counts_ = kNone, loss_ = kNone, norm_ = kNone, report_ = kNone, logits_ = kNone, tokens_ = kNone;
-  std::vector<BufferId> activation_, saved_;   // per segment, of the current micro-batch
-  std::vector<BufferId> gathered_;             // per run: its latest stay
-  std::vector<BufferId> gradient_of_;          // per run: where this micro-batch's gradient goes
-  std::vector<bool> touched_;                  // per run: this micro-batch wrote to it
+  std::vector<BufferId> activation_, saved_;  // per segment, of the current micro-batch
+  std::vector<BufferId> gathered_;            // per run: its latest stay
+  std::vector<BufferId> gradient_of_;         // per run: where this micro-batch's gradient goes
+  std::vector<bool> touched_;                 // per run: this micro-batch wrote to it
   BufferId gradient_of_activation_ = kNone;
   std::vector<chunks::Residency> stays_;
   std::size_t next_stay_ = 0;
@@ -433,12 +459,17 @@ class Build {
 
 }  // namespace
 
-StepGraph build(GraphKind kind, const BuildInputs& inputs) { return Build(kind, inputs).finish(); }
+StepGraph build(GraphKind kind, const BuildInputs& inputs) {
+  return Build(kind, inputs).finish();
+}
 
-std::int64_t minimum_rcache_elements(const BuildInputs& inputs) { return Build(GraphKind::kStep, inputs).minimum_rcache(); }
+std::int64_t minimum_rcache_elements(const BuildInputs& inputs) {
+  return Build(GraphKind::kStep, inputs).minimum_rcache();
+}
 
 std::int64_t token_bytes(std::int64_t rows, std::int64_t sequence_length) {
-  return rows * sequence_length * 2 * static_cast<std::int64_t>(sizeof(std::int32_t)) + rows * static_cast<std::int64_t>(sizeof(std::int64_t));
+  return rows * sequence_length * 2 * static_cast<std::int64_t>(sizeof(std::int32_t)) +
+         rows * static_cast<std::int64_t>(sizeof(std::int64_t));
 }
 
 }  // namespace sluice::schedule

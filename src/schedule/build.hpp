@@ -15,8 +15,8 @@ struct BuildInputs {
   const chunks::ChunkLayout* layout = nullptr;
   spec::Plan plan;
   std::int64_t sequence_length = 0;
-  int ranks = 1;       // of the ZeRO group, the mesh's data axis
-  bool clips = false;  // gradient clipping: the update needs the global norm
+  int ranks = 1;                    // of the ZeRO group, the mesh's data axis
+  bool clips = false;               // gradient clipping: the update needs the global norm
   int segments_between_agrees = 0;  // further agrees inside a micro-batch, when segments are long; 0: none
 };
 

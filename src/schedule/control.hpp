@@ -16,9 +16,9 @@ struct Counts {
 
 /// What a run of a step or an evaluation found; the same on all ranks.
 struct Report {
-  double loss = 0;              // mean over the valid tokens of all ranks and micro-batches
-  double grad_norm = 0;         // global, before clipping
-  float clip = 1;               // what the update multiplies gradients by
+  double loss = 0;       // mean over the valid tokens of all ranks and micro-batches
+  double grad_norm = 0;  // global, before clipping
+  float clip = 1;        // what the update multiplies gradients by
   std::int64_t valid_tokens = 0;
   bool stop_requested = false;  // by any rank, at any agree or at the end
 };

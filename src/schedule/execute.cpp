@@ -49,10 +49,10 @@ struct BoundGraph {
   const StepGraph* graph = nullptr;
   std::vector<std::unique_ptr<Body>> bodies;
   std::vector<std::unique_ptr<device::Event>> events;
-  std::vector<std::vector<TaskId>> of_thread;  // non-communication threads: their lanes' tasks, in linear order
+  std::vector<std::vector<TaskId>> of_thread;           // non-communication threads: their lanes' tasks, in linear order
   std::array<std::vector<TaskId>, kLaneCount> of_lane;  // communication lanes
-  std::vector<std::uint8_t> rings;  // a communication task waits for it
-  std::vector<std::uint32_t> use_count;  // per buffer, for poisoning
+  std::vector<std::uint8_t> rings;                      // a communication task waits for it
+  std::vector<std::uint32_t> use_count;                 // per buffer, for poisoning
   std::vector<std::atomic<std::uint32_t>> uses_left;
   std::vector<Launch> launches;  // what a stream is given; streams may run it later than the issuing loop
 };
@@ -102,7 +102,8 @@ struct Executor::Impl {
   }
 
   bool skips(const Task& task) const {
-    return failed.load(std::memory_order_relaxed) || (task.governed_by >= 0 && task.governed_by >= state.cancelled_from.load(std::memory_order_relaxed));
+    return failed.load(std::memory_order_relaxed) ||
+           (task.governed_by >= 0 && task.governed_by >= state.cancelled_from.load(std::memory_order_relaxed));
   }
 
   /// The task's body is done: dead buffers are poisoned before anyone is told.
@@ -112,12 +113,14 @@ struct Executor::Impl {
     for (const Use& use : graph.uses_of(graph.tasks[id])) {
       const Buffer& buffer = graph.buffers[use.buffer];
       if (buffer.persistent || current->uses_left[use.buffer].fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
-      std::memset(env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF, static_cast<std::size_t>(buffer.bytes));
+      std::memset(env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF,
+                  static_cast<std::size_t>(buffer.bytes));
     }
   }
 
   void trace(const Task& task, TaskId id, std::int64_t begin) const {
-    if (env.trace == nullptr) return;
+    // Task ids of other graphs would be taken for the step's.
+    if (env.trace == nullptr || current->graph->kind != GraphKind::kStep) return;
     env.trace->emit({name_of(task.kind).data(), static_cast<std::uint32_t>(task.lane), id, begin, now_ns()});
   }
 
@@ -325,8 +328,9 @@ void Executor::bind(const StepGraph& graph) {
   if (other != all.end()) {
     const std::vector<std::string> texts = impl.env.group->all_gather(mine);
     const auto rank = other - all.begin();
-    throw CommError(cat("graph ", name_of(graph.kind)), cat("ranks 0 and ", rank, " would meet in different orders: ",
-                                                            first_difference(texts[0], texts[static_cast<std::size_t>(rank)])));
+    throw CommError(
+        cat("graph ", name_of(graph.kind)),
+        cat("ranks 0 and ", rank, " would meet in different orders: ", first_difference(texts[0], texts[static_cast<std::size_t>(rank)])));
   }
   BoundGraph& bound = impl.graphs[graph.kind];
   bound = {};
@@ -353,7 +357,9 @@ void Executor::bind(const StepGraph& graph) {
   }
 }
 
-bool Executor::is_bound(GraphKind kind) const { return impl_->graphs.count(kind) > 0; }
+bool Executor::is_bound(GraphKind kind) const {
+  return impl_->graphs.count(kind) > 0;
+}
 
 RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {
   Impl& impl = *impl_;
@@ -370,14 +376,16 @@ RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {
     for (std::size_t b = 0; b < bound.use_count.size(); ++b) bound.uses_left[b].store(bound.use_count[b]);
     for (const Buffer& buffer : bound.graph->buffers) {
       if (buffer.persistent || buffer.offset < 0) continue;
-      std::memset(impl.env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF, static_cast<std::size_t>(buffer.bytes));
+      std::memset(impl.env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF,
+                  static_cast<std::size_t>(buffer.bytes));
     }
   }
   impl.running.store(static_cast<int>(impl.workers.size()), std::memory_order_release);
   impl.start.fetch_add(1, std::memory_order_acq_rel);
   impl.start.notify_all();
   impl.run_thread(0);
-  for (int left = impl.running.load(std::memory_order_acquire); left != 0; left = impl.running.load(std::memory_order_acquire)) impl.running.wait(left, std::memory_order_acquire);
+  for (int left = impl.running.load(std::memory_order_acquire); left != 0; left = impl.running.load(std::memory_order_acquire))
+    impl.running.wait(left, std::memory_order_acquire);
   for (auto& stream : impl.streams) {  // all of them, whatever one reports: nothing runs on when this returns
     try {
       stream->synchronize();

@@ -47,9 +47,9 @@ struct Environment {
 
 /// Where the tokens of one micro-batch go.
 struct TokenRows {
-  std::int32_t* inputs;       // [rows, sequence]
-  std::int32_t* targets;      // [rows, sequence]
-  std::int64_t* sample_ids;   // [rows]
+  std::int32_t* inputs;      // [rows, sequence]
+  std::int32_t* targets;     // [rows, sequence]
+  std::int64_t* sample_ids;  // [rows]
 };
 
 /// What varies from run to run.

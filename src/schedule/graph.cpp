@@ -19,13 +19,15 @@ std::string_view lookup(Enum value, const std::array<std::string_view, N>& names
 }  // namespace
 
 std::string_view name_of(TaskKind kind) {
-  static constexpr std::array<std::string_view, 12> kNames{"load", "agree", "compute", "gather", "scatter", "move", "norm", "update", "send", "recv", "collective", "foreign"};
+  static constexpr std::array<std::string_view, 12> kNames{"load", "agree",  "compute", "gather", "scatter",    "move",
+                                                           "norm", "update", "send",    "recv",   "collective", "foreign"};
   return lookup(kind, kNames);
 }
 
 std::string_view name_of(Lane lane) {
-  static constexpr std::array<std::string_view, kLaneCount> kNames{"compute", "host_compute", "gather_comm", "scatter_comm", "mesh_comm", "send",
-                                                                   "recv",    "upload",       "download",    "disk_read",    "disk_write"};
+  static constexpr std::array<std::string_view, kLaneCount> kNames{"compute",   "host_compute", "gather_comm", "scatter_comm",
+                                                                   "mesh_comm", "send",         "recv",        "upload",
+                                                                   "download",  "disk_read",    "disk_write"};
   return lookup(lane, kNames);
 }
 
@@ -34,13 +36,16 @@ bool is_communication(Lane lane) {
 }
 
 std::string_view name_of(BufferTag tag) {
-  static constexpr std::array<std::string_view, kBufferTagCount> kNames{"working", "gradient", "moments", "gathered", "micro-gradient", "activation",
-                                                                        "saved", "activation-gradient", "workspace", "tokens", "control"};
+  static constexpr std::array<std::string_view, kBufferTagCount> kNames{"working",        "gradient",   "moments", "gathered",
+                                                                        "micro-gradient", "activation", "saved",   "activation-gradient",
+                                                                        "workspace",      "tokens",     "control"};
   return lookup(tag, kNames);
 }
 
 std::string_view name_of(Role role) {
-  static constexpr std::array<std::string_view, 16> kNames{"x", "y", "d", "saved", "workspace", "param", "grad", "tokens", "valid", "loss", "report", "source", "target", "exp_avg", "exp_avg_sq", "logits"};
+  static constexpr std::array<std::string_view, 16> kNames{"x",      "y",       "d",          "saved", "workspace", "param",
+                                                           "grad",   "tokens",  "valid",      "loss",  "report",    "source",
+                                                           "target", "exp_avg", "exp_avg_sq", "logits"};
   return lookup(role, kNames);
 }
 
@@ -84,25 +89,30 @@ std::string StepGraph::task_name(TaskId id) const {
 
 std::string StepGraph::buffer_name(BufferId id) const {
   const Buffer& buffer = buffers[id];
-  return cat(name_of(buffer.tag), buffer.index >= 0 ? cat(" ", buffer.index) : std::string(), buffer.micro >= 0 ? cat("/", buffer.micro) : std::string());
+  return cat(name_of(buffer.tag), buffer.index >= 0 ? cat(" ", buffer.index) : std::string(),
+             buffer.micro >= 0 ? cat("/", buffer.micro) : std::string());
 }
 
 std::uint64_t StepGraph::hash() const {
   Hash hash;
   hash.add(static_cast<std::uint64_t>(kind)).add(tasks.size()).add(buffers.size());
   for (const Task& task : tasks) {
-    hash.add(static_cast<std::uint64_t>(task.kind) | static_cast<std::uint64_t>(task.lane) << 8 | static_cast<std::uint64_t>(task.phase) << 16 |
-             static_cast<std::uint64_t>(task.plane) << 24 | static_cast<std::uint64_t>(task.can_cancel) << 32 |
-             static_cast<std::uint64_t>(task.accumulate) << 33 | static_cast<std::uint64_t>(static_cast<std::uint16_t>(task.governed_by)) << 40);
+    hash.add(static_cast<std::uint64_t>(task.kind) | static_cast<std::uint64_t>(task.lane) << 8 |
+             static_cast<std::uint64_t>(task.phase) << 16 | static_cast<std::uint64_t>(task.plane) << 24 |
+             static_cast<std::uint64_t>(task.can_cancel) << 32 | static_cast<std::uint64_t>(task.accumulate) << 33);
+    hash.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(task.governed_by)));
     hash.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(task.segment)) << 32 | static_cast<std::uint32_t>(task.chunk));
     hash.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(task.micro)) << 32 | static_cast<std::uint32_t>(task.sequence));
     for (const Use& use : uses_of(task)) {
-      hash.add(static_cast<std::uint64_t>(use.buffer) << 16 | static_cast<std::uint64_t>(use.access) << 8 | static_cast<std::uint64_t>(use.role));
+      hash.add(static_cast<std::uint64_t>(use.buffer) << 16 | static_cast<std::uint64_t>(use.access) << 8 |
+               static_cast<std::uint64_t>(use.role));
     }
     for (const TaskId wait : waits_of(task)) hash.add(wait);
   }
   for (const Buffer& buffer : buffers) {
-    hash.add(static_cast<std::uint64_t>(buffer.tag) | static_cast<std::uint64_t>(buffer.tier) << 8).add(static_cast<std::uint64_t>(buffer.bytes)).add(static_cast<std::uint64_t>(buffer.offset));
+    hash.add(static_cast<std::uint64_t>(buffer.tag) | static_cast<std::uint64_t>(buffer.tier) << 8)
+        .add(static_cast<std::uint64_t>(buffer.bytes))
+        .add(static_cast<std::uint64_t>(buffer.offset));
   }
   return hash.value();
 }
@@ -120,13 +130,13 @@ std::vector<StepGraph::Meeting> StepGraph::meetings(Lane lane) const {
 }
 
 void StepGraph::dump(std::ostream& out) const {
-  out << "graph " << name_of(kind) << ": " << tasks.size() << " tasks, " << buffers.size() << " buffers, " << waits.size() << " waits, hash " << Hash().add(hash()).hex()
-      << "\n";
+  out << "graph " << name_of(kind) << ": " << tasks.size() << " tasks, " << buffers.size() << " buffers, " << waits.size()
+      << " waits, hash " << Hash::hex_of(hash()) << "\n";
   for (int tier = 0; tier < spec::kTierCount; ++tier) {
     const auto t = static_cast<std::size_t>(tier);
     if (arena_bytes[t] == 0) continue;
-    out << "  " << spec::name_of(static_cast<spec::Tier>(tier)) << ": " << format_bytes(arena_bytes[t]) << ", of it persistent " << format_bytes(persistent_bytes[t])
-        << ", transient at once " << format_bytes(live_bytes_peak[t]) << "\n";
+    out << "  " << spec::name_of(static_cast<spec::Tier>(tier)) << ": " << format_bytes(arena_bytes[t]) << ", of it persistent "
+        << format_bytes(persistent_bytes[t]) << ", transient at once " << format_bytes(live_bytes_peak[t]) << "\n";
   }
   for (TaskId id = 0; id < tasks.size(); ++id) {
     const Task& task = tasks[id];
@@ -141,8 +151,12 @@ void StepGraph::dump(std::ostream& out) const {
     separator = " | ";
     for (const Use& use : uses_of(task)) {
       const Buffer& buffer = buffers[use.buffer];
-      out << separator << (use.access == Access::kRead ? "r " : use.access == Access::kWrite ? "w " : "rw ") << name_of(use.role) << "=" << buffer_name(use.buffer) << "@"
-          << spec::name_of(buffer.tier) << "+" << buffer.offset << ":" << buffer.bytes;
+      out << separator
+          << (use.access == Access::kRead    ? "r "
+              : use.access == Access::kWrite ? "w "
+                                             : "rw ")
+          << name_of(use.role) << "=" << buffer_name(use.buffer) << "@" << spec::name_of(buffer.tier) << "+" << buffer.offset << ":"
+          << buffer.bytes;
       separator = ", ";
     }
     out << "\n";
@@ -171,7 +185,9 @@ Clocks::Clocks(const StepGraph& graph) : graph_(graph), clocks_(graph.tasks.size
   }
 }
 
-bool Clocks::happens_before(TaskId a, TaskId b) const { return clocks_[b][static_cast<std::size_t>(graph_.tasks[a].lane)] > position_[a]; }
+bool Clocks::happens_before(TaskId a, TaskId b) const {
+  return clocks_[b][static_cast<std::size_t>(graph_.tasks[a].lane)] > position_[a];
+}
 
 BufferId GraphBuilder::add_buffer(const Buffer& buffer) {
   SLUICE_CHECK(buffer.bytes >= 0, "a buffer of ", buffer.bytes, " bytes");
@@ -234,7 +250,7 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses) {
   clocks_.push_back(clock);
   position_.push_back(lane_length_[lane]++);
   lane_tail_[lane] = id;
-  ordinal_.push_back(task.kind == TaskKind::kAgree ? agree_count_++ : std::int16_t{-1});
+  ordinal_.push_back(task.kind == TaskKind::kAgree ? agree_count_++ : std::int32_t{-1});
   graph_.tasks.push_back(task);
   return id;
 }
@@ -246,6 +262,8 @@ void GraphBuilder::govern_by(TaskId agree) {
   governor_ordinal_ = ordinal_[agree];
 }
 
-StepGraph GraphBuilder::finish() && { return std::move(graph_); }
+StepGraph GraphBuilder::finish() && {
+  return std::move(graph_);
+}
 
 }  // namespace sluice::schedule

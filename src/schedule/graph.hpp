@@ -15,7 +15,20 @@
 
 namespace sluice::schedule {
 
-enum class TaskKind : std::uint8_t { kLoad, kAgree, kCompute, kGather, kScatter, kMove, kNorm, kUpdate, kSend, kRecv, kCollective, kForeign };
+enum class TaskKind : std::uint8_t {
+  kLoad,
+  kAgree,
+  kCompute,
+  kGather,
+  kScatter,
+  kMove,
+  kNorm,
+  kUpdate,
+  kSend,
+  kRecv,
+  kCollective,
+  kForeign
+};
 std::string_view name_of(TaskKind kind);
 
 enum class Lane : std::uint8_t {
@@ -41,7 +54,19 @@ using BufferId = std::uint32_t;
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
 /// What a buffer is for: its accounting tag and, with `index`, its name for people.
-enum class BufferTag : std::uint8_t { kWorking, kGradient, kMoments, kGathered, kMicroGradient, kActivation, kSaved, kActivationGradient, kWorkspace, kTokens, kControl };
+enum class BufferTag : std::uint8_t {
+  kWorking,
+  kGradient,
+  kMoments,
+  kGathered,
+  kMicroGradient,
+  kActivation,
+  kSaved,
+  kActivationGradient,
+  kWorkspace,
+  kTokens,
+  kControl
+};
 inline constexpr int kBufferTagCount = 11;
 std::string_view name_of(BufferTag tag);
 
@@ -51,18 +76,35 @@ struct Buffer {
   BufferTag tag = BufferTag::kWorkspace;
   spec::Tier tier = spec::Tier::kDevice;
   bool persistent = false;
-  std::int32_t index = -1;      // chunk, run, segment or control number, by tag
-  std::int32_t micro = -1;      // micro-batch, or -1
+  std::int32_t index = -1;  // chunk, run, segment or control number, by tag
+  std::int32_t micro = -1;  // micro-batch, or -1
   std::int64_t bytes = 0;
-  std::int64_t offset = -1;     // in its tier's arena; set by placement
-  TaskId first = kNone;         // in the linear order
+  std::int64_t offset = -1;  // in its tier's arena; set by placement
+  TaskId first = kNone;      // in the linear order
   TaskId last = kNone;
 };
 
 enum class Access : std::uint8_t { kRead, kWrite, kReadWrite };
 
 /// What a use is to its task's body.
-enum class Role : std::uint8_t { kInput, kOutput, kGradientInOut, kSaved, kWorkspace, kParam, kParamGrad, kTokens, kValidCount, kLoss, kReport, kSource, kTarget, kMoment1, kMoment2, kLogits };
+enum class Role : std::uint8_t {
+  kInput,
+  kOutput,
+  kGradientInOut,
+  kSaved,
+  kWorkspace,
+  kParam,
+  kParamGrad,
+  kTokens,
+  kValidCount,
+  kLoss,
+  kReport,
+  kSource,
+  kTarget,
+  kMoment1,
+  kMoment2,
+  kLogits
+};
 std::string_view name_of(Role role);
 
 /// A task's claim on a buffer. A task's body is given only what it declares.
@@ -81,13 +123,13 @@ struct Task {
   model::Phase phase = model::Phase::kForward;    // compute
   chunks::Plane plane = chunks::Plane::kWorking;  // gather, scatter, move: of the source
   AgreeRole agree_role = AgreeRole::kStart;
-  bool can_cancel = false;         // agree: a stop request cancels the step here
-  bool accumulate = false;         // scatter: added to the shard
-  std::int16_t governed_by = -1;   // ordinal of the agree that can cancel this task; -1: none yet
-  std::int32_t segment = -1;       // compute
-  std::int32_t chunk = -1;         // gather, scatter, norm, update, foreign
+  bool can_cancel = false;        // agree: a stop request cancels the step here
+  bool accumulate = false;        // scatter: added to the shard
+  std::int32_t governed_by = -1;  // ordinal of the agree that can cancel this task; -1: none yet
+  std::int32_t segment = -1;      // compute
+  std::int32_t chunk = -1;        // gather, scatter, norm, update, foreign
   std::int32_t micro = -1;
-  std::int32_t sequence = -1;      // place in its lane's sequence of collectives; -1: not a collective
+  std::int32_t sequence = -1;  // place in its lane's sequence of collectives; -1: not a collective
   std::uint32_t first_use = 0, use_count = 0;
   std::uint32_t first_wait = 0, wait_count = 0;
 };
@@ -109,7 +151,7 @@ class StepGraph {
   std::span<const TaskId> waits_of(const Task& task) const { return {waits.data() + task.first_wait, task.wait_count}; }
   /// The first use of that role; null if there is none.
   const Use* use_of(const Task& task, Role role) const;
-  std::string task_name(TaskId id) const;    // "forward layer 3 attention, micro-batch 0"
+  std::string task_name(TaskId id) const;  // "forward layer 3 attention, micro-batch 0"
   std::string buffer_name(BufferId id) const;
 
   /// Bytes of each tier's arena that the graph needs; after placement.
@@ -157,7 +199,7 @@ class GraphBuilder {
   TaskId add_task(Task task, std::span<const Use> uses);
   /// From now on every task waits for this agree and is skipped if it (or one before it) cancels the step.
   void govern_by(TaskId agree);
-  std::int16_t agree_count() const { return agree_count_; }
+  std::int32_t agree_count() const { return agree_count_; }
   const StepGraph& graph() const { return graph_; }
   StepGraph finish() &&;
 
@@ -181,9 +223,9 @@ class GraphBuilder {
     return none;
   }();
   TaskId governor_ = kNone;
-  std::int16_t governor_ordinal_ = -1;
-  std::int16_t agree_count_ = 0;
-  std::vector<std::int16_t> ordinal_;  // of agree tasks, by task
+  std::int32_t governor_ordinal_ = -1;
+  std::int32_t agree_count_ = 0;
+  std::vector<std::int32_t> ordinal_;  // of agree tasks, by task
   std::vector<TaskId> candidates_;     // of the task being added: what it may have to wait for
 };
 

@@ -438,6 +438,17 @@ Plan plan_from_json(const std::string& text, const std::string& source) {
   if (plan.zero_stage < 0 || plan.zero_stage > 3) {
     throw FormatError(source, cat("key \"zero_stage\": found ", plan.zero_stage, ", expected 0, 1, 2 or 3"));
   }
+  const auto least = [&](const char* key, std::int64_t found, std::int64_t expected) {
+    if (found < expected) throw FormatError(source, cat("key \"", key, "\": found ", found, ", expected at least ", expected));
+  };
+  least("chunk_elements", plan.chunk_elements, 256);
+  if (plan.chunk_elements % 256 != 0)
+    throw FormatError(source, cat("key \"chunk_elements\": found ", plan.chunk_elements, ", expected a multiple of 256"));
+  least("rcache_elements", plan.rcache_elements, 0);
+  least("prefetch_segments", plan.prefetch_segments, 0);
+  least("micro_batch", plan.micro_batch, 1);
+  least("accumulation", plan.accumulation, 1);
+  least("threads", plan.threads, 1);
   return plan;
 }
 

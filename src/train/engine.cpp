@@ -84,19 +84,28 @@ struct Engine::Impl {
     return bytes;
   }
 
-  void allocate() {
+  /// What this rank can fail at alone, before the collective part: nobody is left waiting for it.
+  void reserve() {
     const auto bytes = arena_bytes();
     constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
     const std::int64_t device_budget = setup.device_budget_bytes > 0 ? setup.device_budget_bytes : kUnlimited;
     ledger = std::make_unique<memory::Ledger>(std::array<std::int64_t, spec::kTierCount>{device_budget, kUnlimited, 0});
-    // The device arena stands in a window, so that the node's other ranks read shards and gradients where they are.
     for (const spec::Tier tier : {spec::Tier::kDevice, spec::Tier::kHost}) {
-      const auto t = static_cast<std::size_t>(tier);
-      reservations.push_back(ledger->reserve(tier, "the plan's arena", bytes[t]));
-      auto backing = tier == spec::Tier::kDevice ? setup.group->allocate_window(bytes[t], "device arena")
-                                                 : memory::make_plain_backing(bytes[t], "host arena");
-      arenas[t] = std::make_unique<memory::Arena>(tier, std::move(backing));
-      arenas[t]->touch();
+      reservations.push_back(ledger->reserve(tier, "the plan's arena", bytes[static_cast<std::size_t>(tier)]));
+    }
+    arenas[static_cast<std::size_t>(spec::Tier::kHost)] = std::make_unique<memory::Arena>(
+        spec::Tier::kHost, memory::make_plain_backing(bytes[static_cast<std::size_t>(spec::Tier::kHost)], "host arena"));
+  }
+
+  /// The device arena stands in a window, so that the node's other ranks read shards and gradients where they are.
+  void allocate_window() {
+    const auto t = static_cast<std::size_t>(spec::Tier::kDevice);
+    arenas[t] = std::make_unique<memory::Arena>(spec::Tier::kDevice, setup.group->allocate_window(arena_bytes()[t], "device arena"));
+  }
+
+  void touch() {
+    for (const auto& arena : arenas) {
+      if (arena) arena->touch();
     }
   }
 
@@ -154,8 +163,12 @@ struct Engine::Impl {
 };
 
 Engine::Engine(const EngineSetup& setup) : impl_(std::make_unique<Impl>(setup)) {
-  impl_->build_graphs();
-  impl_->allocate();
+  comm::all_or_none(*setup.group, [&] {
+    impl_->build_graphs();
+    impl_->reserve();
+  });
+  impl_->allocate_window();
+  comm::all_or_none(*setup.group, [&] { impl_->touch(); });
   impl_->bind();
   impl_->list_pieces();
 }

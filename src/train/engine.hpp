@@ -59,8 +59,8 @@ spec::ArithmeticSignature signature_of(const spec::Plan& plan, const ops::Contex
 
 class Engine {
  public:
-  /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, binds. Throws OutOfMemory
-  /// where the plan's arenas exceed the budget or the machine.
+  /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, binds. Throws on all ranks, with
+  /// the code of the environment where the plan's arenas exceed a rank's budget or the machine.
   explicit Engine(const EngineSetup& setup);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -18,19 +18,12 @@ std::int32_t draw(const float* logits, std::int64_t vocab, const GenerateOptions
   std::sort(order.begin(), order.end(),
             [&](std::int32_t a, std::int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   if (options.temperature <= 0) return order[0];
-  std::size_t kept = options.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(options.top_k)) : order.size();
+  const std::size_t kept = options.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(options.top_k)) : order.size();
   std::vector<double> weights(kept);
   double total = 0;
   for (std::size_t i = 0; i < kept; ++i) {
     weights[i] = std::exp((static_cast<double>(logits[order[i]]) - static_cast<double>(logits[order[0]])) / options.temperature);
     total += weights[i];
-  }
-  if (options.top_p < 1) {  // the fewest likeliest tokens whose weight reaches top_p
-    double sum = 0;
-    std::size_t n = 0;
-    while (n < kept && sum < options.top_p * total) sum += weights[n++];
-    kept = std::max<std::size_t>(1, n);
-    total = sum;
   }
   const Philox4 words = philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0},
                                rng_key(options.seed, RngPurpose::kSample, 0));

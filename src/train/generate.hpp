@@ -11,7 +11,6 @@ struct GenerateOptions {
   std::int64_t max_tokens = 200;
   double temperature = 0.8;  // 0: always the likeliest token
   std::int64_t top_k = 0;    // 0: all
-  double top_p = 1.0;
   std::uint64_t seed = 1;
   std::int64_t stop_token = -1;  // -1: none
 };

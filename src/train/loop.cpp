@@ -24,7 +24,7 @@ class Loop {
 
   LoopOutcome run() {
     outcome_.progress = s_.start;
-    saved_step_ = s_.start.step > 0 ? s_.start.step : -1;
+    saved_step_ = s_.start_is_saved ? s_.start.step : -1;
     bool stopped = false;
     while (!stopped && outcome_.progress.step < s_.steps) {
       stopped = run_step();
@@ -36,9 +36,9 @@ class Loop {
     }
     outcome_.finished = outcome_.progress.step >= s_.steps;
     if (stopped && !outcome_.finished) {
-      s_.observer->on_stop(outcome_.progress.step, dropped_);
       // A second signal skips the saving; ranks get it at different moments, so they ask each other.
       const bool hasten = !s_.world->all_agree(s_.stop == nullptr || !s_.stop->hastened());
+      s_.observer->on_stop(outcome_.progress.step, dropped_, !hasten);
       if (!hasten) save(true);
       return outcome_;
     }

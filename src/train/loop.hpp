@@ -46,7 +46,7 @@ class Observer {
   virtual void on_step(const StepMetrics& metrics) = 0;
   virtual void on_evaluation(const EvaluationMetrics& metrics) = 0;
   virtual void on_checkpoint(const checkpoint::CommitResult& result, double seconds) = 0;
-  virtual void on_stop(std::int64_t step, bool step_was_dropped) = 0;
+  virtual void on_stop(std::int64_t step, bool step_was_dropped, bool saves) = 0;
 };
 
 struct LoopSetup {
@@ -62,8 +62,9 @@ struct LoopSetup {
   std::string checkpoints;               // directory
   checkpoint::SaveOptions save;
   checkpoint::Documents documents;
-  checkpoint::Progress start;  // of the loaded checkpoint, or zero
-  StopSource* stop = nullptr;  // null: none
+  checkpoint::Progress start;   // of the loaded checkpoint, or zero
+  bool start_is_saved = false;  // in a checkpoint of `checkpoints`
+  StopSource* stop = nullptr;   // null: none
   Observer* observer = nullptr;
 };
 

@@ -85,13 +85,19 @@ StopSource::~StopSource() {
 
 bool StopSource::requested() {
   take_pending();
-  if (signal_count.load() > 0 || file_found_) return true;
+  if (signal_count.load() > 0 || file_found_ || asked_.load()) return true;
   const std::int64_t now = now_ns();
   if (stop_file_.empty() || now < next_look_ns_) return false;
   next_look_ns_ = now + kLookEveryNs;
   struct stat status {};
   file_found_ = stat(stop_file_.c_str(), &status) == 0;
   return file_found_;
+}
+
+void StopSource::request(const std::string& reason) {
+  if (asked_.load()) return;
+  asked_reason_ = reason;
+  asked_.store(true);
 }
 
 bool StopSource::hastened() const {
@@ -101,6 +107,7 @@ bool StopSource::hastened() const {
 
 std::string StopSource::reason() const {
   if (signal_count.load() > 0) return signal_name(first_signal.load());
+  if (asked_.load()) return asked_reason_;
   return file_found_ ? "the file " + stop_file_ : std::string();
 }
 

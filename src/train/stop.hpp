@@ -1,6 +1,7 @@
 #pragma once
 // Who asks the run to stop: signals that batch queues send, and a file that a person can make.
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -19,8 +20,10 @@ class StopSource {
   StopSource(const StopSource&) = delete;
   StopSource& operator=(const StopSource&) = delete;
   ~StopSource();
-  /// A signal came or the file is there. Any thread.
+  /// A signal came, the file is there, or request() was called.
   bool requested();
+  /// Asks from inside the program, as for a disk that is full. Any thread.
+  void request(const std::string& reason);
   /// Two signals came: skip what can be skipped.
   bool hastened() const;
   /// "SIGUSR1", "the file runs/a/STOP"; empty where nothing asked.
@@ -30,6 +33,8 @@ class StopSource {
   std::string stop_file_;
   std::int64_t next_look_ns_ = 0;
   bool file_found_ = false;
+  std::atomic<bool> asked_{false};
+  std::string asked_reason_;  // written once, before asked_
 };
 
 }  // namespace sluice::train

@@ -206,6 +206,23 @@ TEST_F(Train, FlagsAloneAreEnoughWithoutALauncher) {
   EXPECT_EQ(read_run_status(run("flags")).state, "finished");
 }
 
+TEST_F(Train, ANewRunBeginsAtANamedCheckpointAndThenGoesOnWithItsOwn) {
+  const std::vector<std::string> words = {
+      "--steps", "40", "--plan", run("first") + "/plan.json", "--resume", run("first") + "/checkpoints/step-00000020"};
+  const ProgramOutcome begun = run_program(area_->train(2, "branch", words));
+  ASSERT_TRUE(ended_with(begun, 0));
+  EXPECT_THAT(begun.output, HasSubstr("continuing from " + run("first") + "/checkpoints/step-00000020"));
+  EXPECT_EQ(read_records(run("branch")).steps.front().step, 21);
+  std::vector<std::string> more = words;
+  more[1] = "45";
+  const ProgramOutcome again = run_program(area_->train(2, "branch", more));
+  ASSERT_TRUE(ended_with(again, 0));
+  EXPECT_THAT(again.output, HasSubstr("continuing from " + run("branch") + "/checkpoints/step-00000040"));
+  const Records first = read_records(run("first")), branch = read_records(run("branch"));
+  for (std::size_t i = 20; i < 30; ++i) EXPECT_EQ(branch.steps[i - 20].loss, first.steps[i].loss);
+  EXPECT_EQ(branch.steps.size(), 25U);
+}
+
 TEST_F(Train, DumpsItsGraph) {
   const ProgramOutcome outcome = run_program(area_->train(2, "dump", {"--steps", "2", "--plan", area_->plan(), "--dump-graph"}));
   ASSERT_TRUE(ended_with(outcome, 0));

@@ -17,11 +17,13 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-void flip_bit_in_the_middle(const std::string& path) {
+/// At this part of the file: the first third of a shard is parameters, then come their two moments.
+void flip_bit(const std::string& path, double part) {
+  const auto at = static_cast<std::streamoff>(static_cast<double>(fs::file_size(path)) * part);
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-  file.seekg(static_cast<std::streamoff>(fs::file_size(path) / 2));
+  file.seekg(at);
   const int byte = file.get();
-  file.seekp(static_cast<std::streamoff>(fs::file_size(path) / 2));
+  file.seekp(at);
   file.put(static_cast<char>(byte ^ 8));
   ASSERT_TRUE(file.flush().good()) << path;
 }
@@ -57,7 +59,7 @@ TEST_F(Damage, TheNewestWholeOneIsTakenAndTheOtherNamed) {
   };
   const std::vector<Case> cases = {
       {"cut", [](const std::string& path) { cut_in_half(path + "/rank-00001.h5"); }},
-      {"bit", [](const std::string& path) { flip_bit_in_the_middle(path + "/rank-00000.h5"); }},
+      {"bit", [](const std::string& path) { flip_bit(path + "/rank-00000.h5", 0.5); }},
       {"gone", [](const std::string& path) { fs::remove(path + "/rank-00001.h5"); }},
       {"manifest", [](const std::string& path) { cut_in_half(path + "/manifest.json"); }},
       {"swapped",
@@ -91,7 +93,7 @@ TEST_F(Damage, TheNewestWholeOneIsTakenAndTheOtherNamed) {
 TEST_F(Damage, WithNoneWholeTheRunRefusesAndChangesNothing) {
   copy_whole("none");
   cut_in_half(checkpoint("none", 10) + "/rank-00000.h5");
-  flip_bit_in_the_middle(checkpoint("none", 20) + "/rank-00001.h5");
+  flip_bit(checkpoint("none", 20) + "/rank-00001.h5", 0.5);
   fs::remove(checkpoint("none", 30) + "/manifest.json");
   const auto before = snapshot(run("none"));
   const ProgramOutcome outcome = go_on("none");
@@ -117,7 +119,7 @@ TEST_F(Damage, ManifestsOfAllGoneIsRefusedToo) {
 
 TEST_F(Damage, ANamedCheckpointThatIsDamagedIsNotReplacedByAnother) {
   copy_whole("named");
-  flip_bit_in_the_middle(checkpoint("named", 30) + "/rank-00001.h5");
+  flip_bit(checkpoint("named", 30) + "/rank-00001.h5", 0.5);
   const ProgramOutcome outcome =
       run_program(area_->train(2, "elsewhere", {"--steps", "40", "--plan", area_->plan(), "--resume", checkpoint("named", 30)}));
   EXPECT_TRUE(refused_with(outcome, 4, {"step-00000030", "rank-00001.h5"}));
@@ -126,7 +128,7 @@ TEST_F(Damage, ANamedCheckpointThatIsDamagedIsNotReplacedByAnother) {
 
 TEST_F(Damage, GenerateTakesNoDamagedOne) {
   copy_whole("speak");
-  flip_bit_in_the_middle(checkpoint("speak", 30) + "/rank-00000.h5");
+  flip_bit(checkpoint("speak", 30) + "/rank-00000.h5", 0.2);
   const ProgramOutcome outcome =
       run_program(area_->sluice({"generate", "--model", checkpoint("speak", 30), "--prompt", "the", "--max-new-tokens", "4"}));
   EXPECT_TRUE(refused_with(outcome, 4, {"step-00000030"}));

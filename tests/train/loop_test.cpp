@@ -36,7 +36,7 @@ class Recorder final : public train::Observer {
   }
   void on_evaluation(const train::EvaluationMetrics& metrics) override { evaluations.push_back(metrics); }
   void on_checkpoint(const checkpoint::CommitResult& result, double /*seconds*/) override { commits.push_back(result); }
-  void on_stop(std::int64_t step, bool /*dropped*/) override { stopped_at = step; }
+  void on_stop(std::int64_t step, bool /*dropped*/, bool /*saves*/) override { stopped_at = step; }
   std::vector<train::StepMetrics> steps;
   std::vector<train::EvaluationMetrics> evaluations;
   std::vector<checkpoint::CommitResult> commits;
@@ -120,6 +120,7 @@ class LoopTest : public ::testing::Test {
       const auto infos = train::param_infos(engine.model());
       if (const auto loaded = checkpoint::load_newest(world, loop.checkpoints, infos, train::checkpoint_pieces(engine.model(), engine.held_pieces()))) {
         loop.start = loaded->manifest.progress;
+        loop.start_is_saved = true;
         engine.set_adam_count(loop.start.adam_count);
       }
       const train::LoopOutcome outcome = train::run_loop(loop);
