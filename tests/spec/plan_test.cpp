@@ -42,7 +42,9 @@ ArithmeticSignature signature() {
 
 TEST(Plan, SurvivesItsJsonForm) {
   EXPECT_EQ(plan_from_json(to_json(example()), "plan.json"), example());
-  EXPECT_EQ(plan_from_json(to_json(Plan()), "plan.json"), Plan());
+  Plan smallest;
+  smallest.chunk_elements = 256;
+  EXPECT_EQ(plan_from_json(to_json(smallest), "plan.json"), smallest);
   for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kNextForward, UpdateMode::kInBackward}) {
     Plan p = example();
     p.update_mode = mode;
@@ -69,6 +71,21 @@ TEST(Plan, RefusesBadValues) {
   refuse(replaced(good, "\"next_forward\"", "\"later\""),
          {"\"update_mode\"", "\"later\"", "\"at_end\", \"next_forward\", \"in_backward\""});
   refuse(replaced(good, "\"tensor\": 1", "\"tensors\": 1"), {"\"mesh.tensors\" is unknown", "\"mesh.tensor\""});
+}
+
+TEST(Plan, RefusesNumbersThatNoPlanHas) {
+  const auto refuse = [](const char* key, void (*change)(Plan&)) {
+    Plan p = example();
+    change(p);
+    expect_error<FormatError>([&] { plan_from_json(to_json(p), "plan.json"); }, {"plan.json", key});
+  };
+  refuse("chunk_elements", [](Plan& p) { p.chunk_elements = 0; });
+  refuse("chunk_elements", [](Plan& p) { p.chunk_elements = 300; });
+  refuse("rcache_elements", [](Plan& p) { p.rcache_elements = -1; });
+  refuse("prefetch_segments", [](Plan& p) { p.prefetch_segments = -1; });
+  refuse("micro_batch", [](Plan& p) { p.micro_batch = 0; });
+  refuse("accumulation", [](Plan& p) { p.accumulation = 0; });
+  refuse("threads", [](Plan& p) { p.threads = -3; });
 }
 
 TEST(Plan, NamesTiersAndModes) {

@@ -204,7 +204,7 @@ ProgramCommand RunArea::launch(int ranks, const std::vector<std::string>& words)
 ProgramCommand RunArea::train(int ranks, const std::string& output, const std::vector<std::string>& more) const {
   std::vector<std::string> words = {"train", config(), "--output", *this / output};
   words.insert(words.end(), more.begin(), more.end());
-  return launch(ranks, words);
+  return ranks == 0 ? sluice(words) : launch(ranks, words);
 }
 
 ::testing::AssertionResult ended_with(const ProgramOutcome& outcome, int code) {
@@ -248,8 +248,12 @@ ProgramCommand RunArea::train(int ranks, const std::string& output, const std::v
   return ::testing::AssertionSuccess();
 }
 
-::testing::AssertionResult same_bits(const std::string& run, const std::string& expected) {
-  const Records here = read_records(run), there = read_records(expected);
+::testing::AssertionResult same_bits(const std::string& run, const std::string& expected, std::int64_t up_to) {
+  Records here = read_records(run), there = read_records(expected);
+  for (Records* side : {&here, &there}) {
+    std::erase_if(side->steps, [&](const StepRecord& record) { return record.step > up_to; });
+    std::erase_if(side->evaluations, [&](const auto& evaluation) { return evaluation.first > up_to; });
+  }
   if (here.steps.size() != there.steps.size()) {
     return ::testing::AssertionFailure() << here.steps.size() << " steps, expected " << there.steps.size();
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -80,7 +81,7 @@ class RunArea {
   ProgramCommand sluice(const std::vector<std::string>& words) const;
   /// The program under mpirun.
   ProgramCommand launch(int ranks, const std::vector<std::string>& words) const;
-  /// `sluice train run.json --output OUTPUT MORE...` on so many ranks.
+  /// `sluice train run.json --output OUTPUT MORE...` on so many ranks; 0: one, without a launcher.
   ProgramCommand train(int ranks, const std::string& output, const std::vector<std::string>& more) const;
 
  private:
@@ -96,7 +97,8 @@ std::string sample_text(std::size_t bytes, unsigned seed);
 ::testing::AssertionResult refused_with(const ProgramOutcome& outcome, int code, const std::vector<std::string>& parts);
 /// metrics.jsonl holds steps 1 to `last`, each once and in order.
 ::testing::AssertionResult has_each_step_once(const std::string& run, std::int64_t last);
-/// Losses, norms and evaluations of two runs are the same text.
-::testing::AssertionResult same_bits(const std::string& run, const std::string& expected);
+/// Losses, norms and evaluations of two runs are the same text, as far as step `up_to`.
+::testing::AssertionResult same_bits(const std::string& run, const std::string& expected,
+                                     std::int64_t up_to = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace sluice::testing
