@@ -22,8 +22,12 @@ constexpr std::array<Entry, 8> kTable{{{DType::kF32, 4, "f32"},
                                        {DType::kU8, 1, "u8"}}};
 }  // namespace
 
-std::int64_t size_of(DType dtype) { return kTable[static_cast<std::size_t>(dtype)].size; }
-std::string_view name_of(DType dtype) { return kTable[static_cast<std::size_t>(dtype)].name; }
+std::int64_t size_of(DType dtype) {
+  return kTable[static_cast<std::size_t>(dtype)].size;
+}
+std::string_view name_of(DType dtype) {
+  return kTable[static_cast<std::size_t>(dtype)].name;
+}
 
 DType dtype_from_name(std::string_view name) {
   for (const Entry& entry : kTable) {

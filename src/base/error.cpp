@@ -17,8 +17,8 @@ OutOfMemory::OutOfMemory(const std::string& tier, const std::string& tag, std::i
       available(available_bytes) {}
 
 IoError::IoError(const std::string& operation, const std::string& path, int number, std::int64_t offset)
-    : EnvironmentError(cat(path, ": ", operation, offset >= 0 ? cat(" at byte ", offset) : std::string(), " failed: ",
-                           number != 0 ? std::strerror(number) : "short transfer")),
+    : EnvironmentError(cat(path, ": ", operation, offset >= 0 ? cat(" at byte ", offset) : std::string(),
+                           " failed: ", number != 0 ? std::strerror(number) : "short transfer")),
       error_number(number) {}
 
 CommError::CommError(const std::string& operation, const std::string& detail) : EnvironmentError(cat(operation, ": ", detail)) {}

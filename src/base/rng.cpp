@@ -24,7 +24,9 @@ std::array<float, 2> normal_pair_at(std::array<std::uint32_t, 2> key, std::uint6
   return {static_cast<float>(radius * std::cos(angle)), static_cast<float>(radius * std::sin(angle))};
 }
 
-float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index) { return normal_pair_at(key, index / 2)[index % 2]; }
+float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index) {
+  return normal_pair_at(key, index / 2)[index % 2];
+}
 
 std::uint64_t bounded_at(std::array<std::uint32_t, 2> key, std::uint64_t index, std::uint64_t bound) {
   SLUICE_CHECK(bound > 0, "an empty range has no random number");

@@ -31,7 +31,9 @@ inline Philox4 philox(Philox4 counter, std::array<std::uint32_t, 2> key) {
 std::array<std::uint32_t, 2> rng_key(std::uint64_t seed, RngPurpose purpose, std::uint64_t stream);
 
 /// Uniform in [0, 1) with 24 bits.
-inline float uniform_from(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1.0p-24f; }
+inline float uniform_from(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1.0p-24f;
+}
 
 /// Standard normal number of index `index` in the stream `key` (Box-Muller in fp64, rounded once to fp32).
 float normal_at(std::array<std::uint32_t, 2> key, std::uint64_t index);

@@ -76,7 +76,8 @@ std::string format_seconds(double seconds) {
   if (whole < 3600) {
     std::snprintf(buffer.data(), buffer.size(), "%d min %02d s", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
   } else {
-    std::snprintf(buffer.data(), buffer.size(), "%lld h %02d min", static_cast<long long>(whole / 3600), static_cast<int>(whole % 3600 / 60));
+    std::snprintf(buffer.data(), buffer.size(), "%lld h %02d min", static_cast<long long>(whole / 3600),
+                  static_cast<int>(whole % 3600 / 60));
   }
   return buffer.data();
 }

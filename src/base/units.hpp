@@ -22,8 +22,12 @@ std::string format_seconds(double seconds);
 std::string format_count(std::int64_t count);
 
 /// ceil(a / b) for a >= 0, b > 0.
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
 /// The smallest multiple of `unit` that is >= a.
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t unit) { return divide_up(a, unit) * unit; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t unit) {
+  return divide_up(a, unit) * unit;
+}
 
 }  // namespace sluice

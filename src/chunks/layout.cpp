@@ -77,7 +77,9 @@ std::vector<std::int64_t> shard_bounds(std::int64_t elements, std::int64_t ranks
   return bounds;
 }
 
-std::int64_t largest_shard(std::int64_t elements, std::int64_t ranks) { return divide_up(elements / kBlock, ranks) * kBlock; }
+std::int64_t largest_shard(std::int64_t elements, std::int64_t ranks) {
+  return divide_up(elements / kBlock, ranks) * kBlock;
+}
 
 bool is_sharded(Plane plane, int zero_stage) {
   switch (plane) {

@@ -34,9 +34,9 @@ struct Gap {
 };
 
 struct Chunk {
-  std::int64_t elements = 0;  // stored extent, a multiple of kBlock: what it holds, no padded tail
-  int group = 0;              // optimizer group: chunks are formed per class
-  int run = 0;                // the run it belongs to
+  std::int64_t elements = 0;    // stored extent, a multiple of kBlock: what it holds, no padded tail
+  int group = 0;                // optimizer group: chunks are formed per class
+  int run = 0;                  // the run it belongs to
   std::int64_t run_offset = 0;  // where it starts in the run
   std::vector<Slot> slots;
   std::vector<Gap> gaps;

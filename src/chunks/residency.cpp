@@ -37,8 +37,8 @@ std::int64_t minimum_capacity(std::span<const std::vector<int>> uses, std::span<
   return most;
 }
 
-std::vector<Residency> plan_residency(std::span<const std::vector<int>> uses, std::span<const std::int64_t> run_elements, std::int64_t capacity,
-                                      int prefetch) {
+std::vector<Residency> plan_residency(std::span<const std::vector<int>> uses, std::span<const std::int64_t> run_elements,
+                                      std::int64_t capacity, int prefetch) {
   SLUICE_CHECK(prefetch >= 0, "prefetch ", prefetch);
   const std::int64_t needed = minimum_capacity(uses, run_elements, prefetch);
   if (needed > capacity) throw OutOfMemory("device", cat("rCache (", needed, " elements needed, ", capacity, " given)"), needed, capacity);

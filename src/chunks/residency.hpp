@@ -20,8 +20,8 @@ struct Residency {
 /// `prefetch`: how many items ahead a gather is issued. Whatever items i .. i + prefetch need is resident together.
 /// Returns stays ordered by gather_at (then by first use). Throws OutOfMemory when some window of items needs more than the
 /// capacity, naming the elements (minimum_capacity says what suffices).
-std::vector<Residency> plan_residency(std::span<const std::vector<int>> uses, std::span<const std::int64_t> run_elements, std::int64_t capacity,
-                                      int prefetch);
+std::vector<Residency> plan_residency(std::span<const std::vector<int>> uses, std::span<const std::int64_t> run_elements,
+                                      std::int64_t capacity, int prefetch);
 
 /// The smallest capacity that plan_residency accepts.
 std::int64_t minimum_capacity(std::span<const std::vector<int>> uses, std::span<const std::int64_t> run_elements, int prefetch);

@@ -42,7 +42,8 @@ std::unique_ptr<Backing> make_plain_backing(std::int64_t bytes, const std::strin
 }
 
 std::byte* Arena::at(std::int64_t offset, std::int64_t count) const {
-  SLUICE_CHECK(offset >= 0 && count >= 0 && offset <= bytes() - count, "bytes ", offset, " to ", offset + count, " of an arena of ", bytes());
+  SLUICE_CHECK(offset >= 0 && count >= 0 && offset <= bytes() - count, "bytes ", offset, " to ", offset + count, " of an arena of ",
+               bytes());
   return backing_ == nullptr ? nullptr : backing_->data() + offset;
 }
 

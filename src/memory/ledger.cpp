@@ -11,7 +11,10 @@ Reservation::Reservation(Ledger* ledger, spec::Tier tier, std::string tag, std::
     : ledger_(ledger), tier_(tier), tag_(std::move(tag)), bytes_(bytes) {}
 
 Reservation::Reservation(Reservation&& other) noexcept
-    : ledger_(std::exchange(other.ledger_, nullptr)), tier_(other.tier_), tag_(std::move(other.tag_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : ledger_(std::exchange(other.ledger_, nullptr)),
+      tier_(other.tier_),
+      tag_(std::move(other.tag_)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
@@ -30,7 +33,9 @@ Reservation::~Reservation() {
 
 Ledger::Ledger(const std::array<std::int64_t, spec::kTierCount>& capacity) : capacity_(capacity) {}
 
-std::int64_t Ledger::capacity(spec::Tier tier) const { return capacity_[static_cast<std::size_t>(tier)]; }
+std::int64_t Ledger::capacity(spec::Tier tier) const {
+  return capacity_[static_cast<std::size_t>(tier)];
+}
 
 std::int64_t Ledger::available(spec::Tier tier) const {
   std::int64_t used = 0;

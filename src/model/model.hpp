@@ -59,21 +59,21 @@ struct SegmentCall {
   const ops::Context* ops = nullptr;
   Shape shape;
   StepView step;
-  const std::int32_t* inputs = nullptr;     // [rows, sequence] token ids (embedding)
-  const std::int32_t* targets = nullptr;    // [rows, sequence], ops::kIgnoredTarget where nothing is predicted (head)
+  const std::int32_t* inputs = nullptr;      // [rows, sequence] token ids (embedding)
+  const std::int32_t* targets = nullptr;     // [rows, sequence], ops::kIgnoredTarget where nothing is predicted (head)
   const std::int64_t* sample_ids = nullptr;  // [rows] global sample of each row
-  std::span<const float* const> params;     // working parameters, in the order of Segment::params()
-  std::span<float* const> grads;            // their gradients (backward phases)
+  std::span<const float* const> params;      // working parameters, in the order of Segment::params()
+  std::span<float* const> grads;             // their gradients (backward phases)
   std::span<const std::uint8_t> accumulate;  // per gradient: 1 = add to it, 0 = overwrite it whole
-  const float* x = nullptr;                 // input activation [tokens, C] (all but embedding)
-  float* y = nullptr;                       // output activation [tokens, C] (forward, all but head)
-  float* d = nullptr;                       // backward: d loss / d y on entry, d loss / d x on return, in place (embedding: consumed;
-                                            // head: written, d loss / d x)
-  std::byte* saved = nullptr;               // [saved_bytes] written by forward or recompute, read by backward
-  std::byte* workspace = nullptr;           // [workspace_bytes(phase)] contents undefined before and after
-  double* loss_sum = nullptr;               // head: the micro-batch's summed token loss, overwritten
-  float* logits = nullptr;                  // kLogits: [rows, vocab] of the token at `position` of each row
-  std::int64_t position = 0;                // kLogits
+  const float* x = nullptr;                  // input activation [tokens, C] (all but embedding)
+  float* y = nullptr;                        // output activation [tokens, C] (forward, all but head)
+  float* d = nullptr;                        // backward: d loss / d y on entry, d loss / d x on return, in place (embedding: consumed;
+                                             // head: written, d loss / d x)
+  std::byte* saved = nullptr;                // [saved_bytes] written by forward or recompute, read by backward
+  std::byte* workspace = nullptr;            // [workspace_bytes(phase)] contents undefined before and after
+  double* loss_sum = nullptr;                // head: the micro-batch's summed token loss, overwritten
+  float* logits = nullptr;                   // kLogits: [rows, vocab] of the token at `position` of each row
+  std::int64_t position = 0;                 // kLogits
 };
 
 /// Stateless: sizes and code, no weights, so a model of any size can be built for planning.
@@ -98,7 +98,7 @@ class Segment {
 
 struct Model {
   spec::ModelSpec spec;
-  std::vector<ParamSpec> params;  // in first-use order
+  std::vector<ParamSpec> params;                   // in first-use order
   std::vector<std::unique_ptr<Segment>> segments;  // embedding, (attention, mlp) x layers, head
   std::int64_t parameter_count() const;
   /// Bytes of the activation between two segments.

@@ -21,15 +21,15 @@ class Linear {
   Linear(const Linear&) = delete;
   Linear& operator=(const Linear&) = delete;
   virtual ~Linear() = default;
-  virtual std::int64_t in() const = 0;   // of this rank's shard
+  virtual std::int64_t in() const = 0;  // of this rank's shard
   virtual std::int64_t out() const = 0;
   /// y [tokens, out]; gelu_out (may be null) [tokens, out] = gelu_tanh(y).
   virtual void forward(const ops::Context& ctx, std::int64_t tokens, const float* x, const float* weight, const float* bias, float* y,
                        float* gelu_out) const = 0;
   /// dx [tokens, in] overwritten.
   virtual void backward_input(const ops::Context& ctx, std::int64_t tokens, const float* dy, const float* weight, float* dx) const = 0;
-  virtual void backward_weight(const ops::Context& ctx, std::int64_t tokens, const float* dy, const float* x, float* dweight, bool accumulate_weight,
-                               float* dbias, bool accumulate_bias) const = 0;
+  virtual void backward_weight(const ops::Context& ctx, std::int64_t tokens, const float* dy, const float* x, float* dweight,
+                               bool accumulate_weight, float* dbias, bool accumulate_bias) const = 0;
 };
 
 /// Supplies modules for one rank of a mesh.

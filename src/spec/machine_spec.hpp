@@ -30,28 +30,28 @@ struct SegmentTime {
 };
 
 struct MachineSpec {
-  std::string name;                // of the file or the host set
-  std::string device = "cpu";      // "cpu" or "cuda"
-  std::string device_name;         // "AMD EPYC ..."
-  std::string isa;                 // "avx512", "avx2"
-  int ranks_per_node = 1;          // when it was measured
-  double cores_per_node = 1;       // usable by our ranks
-  int threads_per_rank = 1;        // when it was measured
-  double flops_per_core = 50e9;    // fp32 FLOP/s of one core in a large GEMM, all ranks busy
-  double device_flops = 0;         // of one rank's device; 0 on cpu, where the cores are the device
+  std::string name;                           // of the file or the host set
+  std::string device = "cpu";                 // "cpu" or "cuda"
+  std::string device_name;                    // "AMD EPYC ..."
+  std::string isa;                            // "avx512", "avx2"
+  int ranks_per_node = 1;                     // when it was measured
+  double cores_per_node = 1;                  // usable by our ranks
+  int threads_per_rank = 1;                   // when it was measured
+  double flops_per_core = 50e9;               // fp32 FLOP/s of one core in a large GEMM, all ranks busy
+  double device_flops = 0;                    // of one rank's device; 0 on cpu, where the cores are the device
   double device_memory_bytes_per_second = 0;  // of one rank's device; 0 on cpu
-  double memory_bytes_per_second = 10e9;  // of the node, read + write, all ranks busy
-  double update_bytes_per_second = 10e9;  // optimizer traffic (28 B an element in fp32) of one rank, all ranks busy
-  LinearCost gather;     // receiving `bytes` from the group's other ranks into a region, per rank
-  LinearCost scatter;    // reducing and receiving `bytes` of gradient slices, per rank
-  double link_bytes_per_second = 0;  // of a node's network, each way, shared by its ranks; 0: `gather` and `scatter` say it all
-  double link_latency_seconds = 0;   // what a collective over several nodes takes on top
-  double agree_seconds = 50e-6;    // a tiny all-reduce over all ranks
-  double task_seconds = 1e-6;      // executor overhead of a task
-  double wake_seconds = 20e-6;     // from a task's completion to the start of one that waited for it on another lane
-  std::int64_t device_bytes = 0;   // free for one rank's device arena
-  std::int64_t host_bytes = 0;     // free on the node
-  std::int64_t unplanned_bytes = 0;  // measured outside the arenas, per rank
+  double memory_bytes_per_second = 10e9;      // of the node, read + write, all ranks busy
+  double update_bytes_per_second = 10e9;      // optimizer traffic (28 B an element in fp32) of one rank, all ranks busy
+  LinearCost gather;                          // receiving `bytes` from the group's other ranks into a region, per rank
+  LinearCost scatter;                         // reducing and receiving `bytes` of gradient slices, per rank
+  double link_bytes_per_second = 0;           // of a node's network, each way, shared by its ranks; 0: `gather` and `scatter` say it all
+  double link_latency_seconds = 0;            // what a collective over several nodes takes on top
+  double agree_seconds = 50e-6;               // a tiny all-reduce over all ranks
+  double task_seconds = 1e-6;                 // executor overhead of a task
+  double wake_seconds = 20e-6;                // from a task's completion to the start of one that waited for it on another lane
+  std::int64_t device_bytes = 0;              // free for one rank's device arena
+  std::int64_t host_bytes = 0;                // free on the node
+  std::int64_t unplanned_bytes = 0;           // measured outside the arenas, per rank
   std::vector<SegmentTime> segments;
   std::map<std::string, std::string> sources;  // key -> where the number comes from
 

@@ -20,15 +20,15 @@ enum class UpdateMode : std::uint8_t { kAtEnd, kNextForward, kInBackward };
 std::string_view name_of(UpdateMode mode);
 
 struct Plan {
-  int zero_stage = 0;                     // 0..3
-  std::int64_t chunk_elements = 0;        // capacity of a chunk, a multiple of 256
-  std::int64_t rcache_elements = 0;       // zero_stage 3: elements of gathered working parameters resident at once
-  int prefetch_segments = 1;              // how many segments ahead a gather is issued
-  std::int64_t micro_batch = 1;           // sequences per rank and micro-batch
-  std::int64_t accumulation = 1;          // micro-batches per step
+  int zero_stage = 0;                // 0..3
+  std::int64_t chunk_elements = 0;   // capacity of a chunk, a multiple of 256
+  std::int64_t rcache_elements = 0;  // zero_stage 3: elements of gathered working parameters resident at once
+  int prefetch_segments = 1;         // how many segments ahead a gather is issued
+  std::int64_t micro_batch = 1;      // sequences per rank and micro-batch
+  std::int64_t accumulation = 1;     // micro-batches per step
   UpdateMode update_mode = UpdateMode::kAtEnd;
-  std::vector<std::uint8_t> recompute;    // per segment: 1 = its saved tensors are recomputed in backward
-  int threads = 1;                        // compute threads per rank
+  std::vector<std::uint8_t> recompute;  // per segment: 1 = its saved tensors are recomputed in backward
+  int threads = 1;                      // compute threads per rank
   MeshSpec mesh;
 
   friend bool operator==(const Plan&, const Plan&) = default;

@@ -15,10 +15,10 @@ struct UpdateInputs {
 };
 
 struct StepInputs {
-  std::int64_t step = 0;         // 1-based number of the step being run
-  std::uint64_t seed = 0;        // of dropout
+  std::int64_t step = 0;   // 1-based number of the step being run
+  std::uint64_t seed = 0;  // of dropout
   UpdateInputs update;
-  bool training = true;          // dropout on
+  bool training = true;  // dropout on
 };
 
 }  // namespace sluice::spec

@@ -32,11 +32,11 @@ enum class ScheduleKind { kConstant, kLinear, kCosine };
 struct ScheduleSpec {
   ScheduleKind kind = ScheduleKind::kConstant;
   double peak = 1e-3;
-  double warmup_start = 0.0;         // rate at t = 0 of a warm-up
-  std::int64_t warmup_steps = 0;     // linear warm-up to `peak`
-  std::int64_t total_steps = 0;      // of linear and cosine, warm-up included
-  double final_ratio = 0.0;          // cosine and linear end at final_ratio * peak
-  std::int64_t delay_steps = 0;      // step t has the rate of step max(0, t - delay_steps): 1 for DeepSpeed's schedulers
+  double warmup_start = 0.0;      // rate at t = 0 of a warm-up
+  std::int64_t warmup_steps = 0;  // linear warm-up to `peak`
+  std::int64_t total_steps = 0;   // of linear and cosine, warm-up included
+  double final_ratio = 0.0;       // cosine and linear end at final_ratio * peak
+  std::int64_t delay_steps = 0;   // step t has the rate of step max(0, t - delay_steps): 1 for DeepSpeed's schedulers
   friend bool operator==(const ScheduleSpec&, const ScheduleSpec&) = default;
 };
 

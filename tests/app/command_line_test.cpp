@@ -29,8 +29,8 @@ TEST(CommandLine, HelpAndVersion) {
   EXPECT_EQ(parse({"--version"}).text, "sluice 9.8.7\n");
   EXPECT_EQ(parse({"--version"}).verb, Verb::kText);
   const std::string overview = parse({"--help"}).text;
-  for (const char* verb : {"train", "profile", "plan", "config check", "checkpoint list", "checkpoint show",
-                           "checkpoint verify", "generate", "doctor"}) {
+  for (const char* verb :
+       {"train", "profile", "plan", "config check", "checkpoint list", "checkpoint show", "checkpoint verify", "generate", "doctor"}) {
     EXPECT_THAT(overview, HasSubstr(verb));
   }
   EXPECT_THAT(parse({"train", "--help"}).text, HasSubstr("Examples:\n  sluice train demo.json --data book.txt\n"));

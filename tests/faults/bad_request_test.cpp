@@ -92,8 +92,8 @@ TEST_F(BadRequest, Files) {
   expect_refused(train(2, "new", {"--steps", "5", "--data", area_->write("short.txt", "twenty characters...")}), 2,
                  {"found 21 tokens", "at least 33", "sequence"});
   expect_refused(train(0, "new", {"--steps", "5", "--data", area_->write("no.bin", std::string(2000, 'x'))}), 4, {"no.bin"});
-  expect_refused(run_program(area_->sluice({"train", "--model", "gpt2-mirco", "--data", area_->text(), "--steps", "5",
-                                               "--train-batch-size", "2", "--learning-rate", "1e-3", "--output", run("new")})),
+  expect_refused(run_program(area_->sluice({"train", "--model", "gpt2-mirco", "--data", area_->text(), "--steps", "5", "--train-batch-size",
+                                            "2", "--learning-rate", "1e-3", "--output", run("new")})),
                  2, {"gpt2-mirco", "gpt2-micro"});
 }
 

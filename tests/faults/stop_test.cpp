@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "support/training_runs.hpp"
 
@@ -14,21 +16,33 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 400;
+constexpr std::int64_t kWhole = 1500;  // steps of the undisturbed run
 constexpr std::int64_t kStopAfter = 25;
+constexpr std::int64_t kGoOn = 20;  // steps after a stop that are held against the undisturbed run
 
 class Stop : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     area_ = new RunArea;
-    ASSERT_TRUE(ended_with(run_program(command("whole", 2)), 0));
+    ASSERT_TRUE(ended_with(run_program(command("whole", kWhole)), 0));
   }
   static void TearDownTestSuite() { delete area_; }
   static std::string run(const std::string& name) { return *area_ / name; }
-  static ProgramCommand command(const std::string& name, int ranks, const std::string& interval = "50") {
-    return area_->train(ranks, name,
-                        {"--steps", std::to_string(kSteps), "--plan", area_->plan({.ranks = ranks, .micro_batch = 4 / ranks}), "--set",
-                         "sluice.checkpoint.interval=" + interval});
+  static ProgramCommand command(const std::string& name, std::int64_t steps, const std::string& interval = "50") {
+    return area_->train(2, name,
+                        {"--steps", std::to_string(steps), "--plan", area_->plan(), "--set", "sluice.checkpoint.interval=" + interval});
+  }
+  /// A run without an end, past its first steps.
+  static std::unique_ptr<Program> start(const std::string& name, const std::string& interval = "50") {
+    auto program = std::make_unique<Program>(command(name, 1'000'000, interval));
+    EXPECT_TRUE(program->wait_until([&] { return last_step(run(name)) >= kStopAfter; })) << program->wait().all();
+    return program;
+  }
+  /// Sends to one rank.
+  static void tell(const Program& program, int rank, const std::vector<int>& signals) {
+    const pid_t process = program.rank(rank);
+    ASSERT_NE(process, 0);
+    for (const int signal : signals) ASSERT_EQ(::kill(process, signal), 0);
   }
 
   /// The run stopped in order after some step: exit code 75, a checkpoint of that very step, and it goes on to the same bits.
@@ -40,7 +54,6 @@ class Stop : public ::testing::Test {
     EXPECT_TRUE(status.retriable);
     EXPECT_THAT(status.reason, HasSubstr(by));
     EXPECT_GE(status.step, kStopAfter);
-    EXPECT_LT(status.step, kSteps);
     std::string expected = std::to_string(status.step);
     expected.insert(0, 8 - expected.size(), '0');
     EXPECT_EQ(status.last_checkpoint, "step-" + expected);
@@ -49,77 +62,81 @@ class Stop : public ::testing::Test {
     expect_goes_on(name, status.step);
   }
   static void expect_goes_on(const std::string& name, std::int64_t from) {
-    const ProgramOutcome again = run_program(command(name, 2));
+    const ProgramOutcome again = run_program(command(name, from + kGoOn));
     ASSERT_TRUE(ended_with(again, 0));
     EXPECT_THAT(again.output, HasSubstr("(step " + std::to_string(from) + ", loaded in"));
-    EXPECT_TRUE(same_bits(run(name), run("whole")));
+    EXPECT_TRUE(has_each_step_once(run(name), from + kGoOn));
+    EXPECT_TRUE(same_bits(run(name), run("whole"), std::min(kWhole, from + kGoOn)));
   }
 
   static RunArea* area_;
 };
 RunArea* Stop::area_ = nullptr;
+using SlowStop = Stop;
 
 TEST_F(Stop, ASignalToAnyRankStopsAll) {
   int rank = 0;
   for (const auto& [signal, name] :
        std::vector<std::pair<int, std::string>>{{SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGTERM, "SIGTERM"}}) {
     SCOPED_TRACE(name);
-    Program program(command(name, 2));
-    ASSERT_TRUE(program.wait_until([&] { return last_step(run(name)) >= kStopAfter; })) << program.wait().all();
-    const pid_t process = program.rank(rank);
-    ASSERT_NE(process, 0);
-    ASSERT_EQ(::kill(process, signal), 0);
-    expect_stopped(name, program.wait(), rank == 0 ? name : "asked to stop");
+    const auto program = start(name);
+    tell(*program, rank, {signal});
+    expect_stopped(name, program->wait(), rank == 0 ? name : "asked to stop");
     rank = 1 - rank;
   }
 }
 
+// oneDNN's sgemm for AVX-512 keeps data below the stack pointer: a signal handler on a thread inside it would damage the heap, in one of
+// some twenty-five stops.
+TEST_F(SlowStop, AHundredStopsDamageNothing) {
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const std::string name = "storm-" + std::to_string(i);
+    const auto program = start(name);
+    ASSERT_EQ(::kill(program->pid(), SIGUSR1), 0);
+    ASSERT_TRUE(ended_with(program->wait(), 75));
+    const std::int64_t step = read_run_status(run(name)).step;
+    EXPECT_TRUE(same_bits(run(name), run("whole"), std::min(kWhole, step)));
+    std::filesystem::remove_all(run(name));
+  }
+}
+
 TEST_F(Stop, TheLauncherPassesSigusr1On) {
-  Program program(command("launcher", 2));
-  ASSERT_TRUE(program.wait_until([&] { return last_step(run("launcher")) >= kStopAfter; })) << program.wait().all();
-  ASSERT_EQ(::kill(program.pid(), SIGUSR1), 0);
-  expect_stopped("launcher", program.wait(), "SIGUSR1");
+  const auto program = start("launcher");
+  ASSERT_EQ(::kill(program->pid(), SIGUSR1), 0);
+  expect_stopped("launcher", program->wait(), "SIGUSR1");
 }
 
 // The launcher itself ends its ranks soon after SIGTERM; whether or not they get to save, the run is whole and goes on.
 TEST_F(Stop, SigtermToTheLauncherLeavesARunThatGoesOn) {
-  Program program(command("term", 2));
-  ASSERT_TRUE(program.wait_until([&] { return last_step(run("term")) >= kStopAfter; })) << program.wait().all();
-  ASSERT_EQ(::kill(program.pid(), SIGTERM), 0);
-  const ProgramOutcome outcome = program.wait();
+  const auto program = start("term");
+  ASSERT_EQ(::kill(program->pid(), SIGTERM), 0);
+  const ProgramOutcome outcome = program->wait();
   EXPECT_FALSE(outcome.timed_out);
+  EXPECT_NE(outcome.code, 0);
   EXPECT_TRUE(outcome.left.empty());
   const RunStatus status = read_run_status(run("term"));
-  // Open MPI waits a second before it passes SIGTERM on; a quick run is through by then.
-  EXPECT_TRUE(status.state == "running" || status.state == "finished" || (status.state == "stopped" && status.exit_code == 75))
+  EXPECT_TRUE(status.state == "running" || (status.state == "stopped" && status.exit_code == 75))
       << status.state << " " << status.exit_code;
-  ASSERT_TRUE(ended_with(run_program(command("term", 2)), 0));
-  EXPECT_TRUE(same_bits(run("term"), run("whole")));
+  const std::int64_t from = checkpoint_names(run("term")).empty() ? 0 : std::stoll(checkpoint_names(run("term")).back().substr(5));
+  ASSERT_TRUE(ended_with(run_program(command("term", from + kGoOn)), 0));
+  EXPECT_TRUE(has_each_step_once(run("term"), from + kGoOn));
+  EXPECT_TRUE(same_bits(run("term"), run("whole"), std::min(kWhole, from + kGoOn)));
 }
 
 TEST_F(Stop, AFileNamedStop) {
-  Program program(command("file", 2));
-  ASSERT_TRUE(program.wait_until([&] { return last_step(run("file")) >= kStopAfter; })) << program.wait().all();
+  const auto program = start("file");
   std::ofstream(run("file") + "/STOP").put('\n');
-  const ProgramOutcome outcome = program.wait();
-  // The program looks twice a second, and a fast machine may be done by then.
-  if (outcome.code == 0) GTEST_SKIP() << "the run ended before anybody looked for the file";
+  const ProgramOutcome outcome = program->wait();
   EXPECT_FALSE(std::filesystem::exists(run("file") + "/STOP"));
   expect_stopped("file", outcome, "/STOP");
 }
 
 TEST_F(Stop, ASecondSignalSkipsTheSaving) {
-  Program program(command("hurry", 2, "10"));
-  ASSERT_TRUE(program.wait_until([&] { return last_step(run("hurry")) >= kStopAfter; })) << program.wait().all();
-  const pid_t process = program.rank(1);
-  ASSERT_NE(process, 0);
-  // Both are there when it runs again.
-  ::kill(process, SIGSTOP);
-  ::kill(process, SIGUSR1);
-  ::kill(process, SIGTERM);
-  ::kill(process, SIGCONT);
-  const ProgramOutcome outcome = program.wait();
+  const auto program = start("hurry", "10");
+  tell(*program, 1, {SIGSTOP, SIGUSR1, SIGTERM, SIGCONT});  // both are there when it runs again
+  const ProgramOutcome outcome = program->wait();
   ASSERT_TRUE(ended_with(outcome, 75));
+  EXPECT_THAT(outcome.output, HasSubstr("a second signal came"));
   const RunStatus status = read_run_status(run("hurry"));
   EXPECT_EQ(status.state, "stopped");
   EXPECT_TRUE(status.retriable);
@@ -131,19 +148,26 @@ TEST_F(Stop, ASecondSignalSkipsTheSaving) {
 }
 
 TEST_F(Stop, ASecondSignalBeforeAnyCheckpointIsNotResumable) {
-  Program program(command("empty", 2, "0"));
-  ASSERT_TRUE(program.wait_until([&] { return last_step(run("empty")) >= kStopAfter; })) << program.wait().all();
-  const pid_t process = program.rank(0);
-  ASSERT_NE(process, 0);
-  ::kill(process, SIGSTOP);
-  ::kill(process, SIGUSR1);
-  ::kill(process, SIGUSR2);
-  ::kill(process, SIGCONT);
-  ASSERT_TRUE(ended_with(program.wait(), 3));
+  const auto program = start("empty", "0");
+  tell(*program, 0, {SIGSTOP, SIGUSR1, SIGUSR2, SIGCONT});
+  ASSERT_TRUE(ended_with(program->wait(), 3));
   const RunStatus status = read_run_status(run("empty"));
   EXPECT_EQ(status.exit_code, 3);
   EXPECT_FALSE(status.retriable);
   EXPECT_TRUE(status.last_checkpoint.empty());
+}
+
+// Asked before the first step, a run saves what it has: its state at step 0, or that of the checkpoint it came from.
+TEST_F(Stop, AFileThatWaitsForTheRunStopsItOnce) {
+  std::filesystem::create_directories(run("early"));
+  std::ofstream(run("early") + "/STOP").put('\n');
+  const ProgramOutcome outcome = run_program(command("early", 40));
+  ASSERT_TRUE(ended_with(outcome, 75));
+  EXPECT_FALSE(std::filesystem::exists(run("early") + "/STOP"));
+  EXPECT_LE(read_run_status(run("early")).step, 1);
+  ASSERT_TRUE(ended_with(run_program(command("early", 40)), 0));
+  EXPECT_TRUE(has_each_step_once(run("early"), 40));
+  EXPECT_TRUE(same_bits(run("early"), run("whole"), 40));
 }
 
 }  // namespace

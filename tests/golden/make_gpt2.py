@@ -2,7 +2,8 @@
 """Makes the GPT-2 fixtures of tests/golden: tiny models, their losses, gradients and twenty AdamW steps, by transformers and PyTorch.
 
     python3 -m pip install -r tests/golden/requirements.txt
-    python3 tests/golden/make_gpt2.py [NAME...]
+    python3 tests/golden/make_gpt2.py [--into FOLDER] [NAME...]
+    python3 tests/golden/make_gpt2.py --check      makes them elsewhere and holds the committed ones against them
 
 Each folder gpt2_NAME/ holds
     config.json, generation_config.json, model.safetensors   as save_pretrained writes them (f32, Conv1D weights [in, out])
@@ -19,11 +20,12 @@ import json
 import math
 import pathlib
 import sys
+import tempfile
 
 import numpy
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -110,10 +112,10 @@ def train(model, f, tokens):
     return steps
 
 
-def make(name):
+def make(name, into):
     f = FIXTURES[name]
-    folder = HERE / f"gpt2_{name}"
-    folder.mkdir(exist_ok=True)
+    folder = into / f"gpt2_{name}"
+    folder.mkdir(parents=True, exist_ok=True)
     model = make_model(f)
     model.save_pretrained(folder)
     weights = {key: value.clone() for key, value in model.state_dict().items()}
@@ -149,8 +151,56 @@ def make(name):
     assert math.isfinite(apart)
 
 
+def differences(committed, fresh):
+    """What the committed fixture says differently from a fresh one, beyond rounding."""
+    found = []
+
+    def compare(where, a, b):
+        if isinstance(a, dict):
+            for key in sorted(set(a) | set(b)):
+                if key != "made_by":
+                    compare(f"{where}.{key}", a.get(key), b.get(key))
+        elif isinstance(a, list):
+            for i, (x, y) in enumerate(zip(a, b, strict=True)):
+                compare(f"{where}[{i}]", x, y)
+        elif isinstance(a, float):
+            if not math.isclose(a, b, rel_tol=1e-4 if "f32" in where else 1e-7):
+                found.append(f"{where}: {a} committed, {b} now")
+        elif a != b:
+            found.append(f"{where}: {a} committed, {b} now")
+
+    compare("expected", json.loads((committed / "expected.json").read_text()), json.loads((fresh / "expected.json").read_text()))
+    for file in ("model.safetensors", "gradients.safetensors", "logits.safetensors"):
+        a, b = load_file(committed / file), load_file(fresh / file)
+        if set(a) != set(b):
+            found.append(f"{file}: other tensors")
+            continue
+        for key in a:
+            if not torch.allclose(a[key], b[key], rtol=1e-5, atol=1e-7):
+                found.append(f"{file}: {key} is up to {(a[key] - b[key]).abs().max().item():.1e} apart")
+    return found
+
+
+def check():
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in FIXTURES:
+            make(name, pathlib.Path(folder))
+            for line in differences(HERE / f"gpt2_{name}", pathlib.Path(folder) / f"gpt2_{name}"):
+                print(f"gpt2_{name}: {line}")
+                failed += 1
+    print("the committed fixtures are what PyTorch and transformers say today" if failed == 0 else f"{failed} differences")
+    return 1 if failed else 0
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for chosen in sys.argv[1:] or FIXTURES:
-        make(chosen)
+    words = sys.argv[1:]
+    if words == ["--check"]:
+        sys.exit(check())
+    into = HERE
+    if words[:1] == ["--into"]:
+        into, words = pathlib.Path(words[1]), words[2:]
+    for chosen in words or FIXTURES:
+        make(chosen, into)

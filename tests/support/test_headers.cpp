@@ -1,2 +1,4 @@
 // The target whose precompiled GoogleTest headers all tests share needs a source.
-int main() { return 0; }
+int main() {
+  return 0;
+}

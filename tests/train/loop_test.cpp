@@ -47,12 +47,14 @@ class Recorder final : public train::Observer {
 class LoopTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("sluice-loop-" + std::to_string(getpid()) + "-" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::temp_directory_path() /
+              ("sluice-loop-" + std::to_string(getpid()) + "-" + ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     std::ofstream text(folder_ / "train.txt", std::ios::binary);
     for (int i = 0; i < 60; ++i) text << "the " << i << " quick brown foxes jump over " << i * 7 % 13 << " lazy dogs. ";
-    std::ofstream(folder_ / "valid.txt", std::ios::binary) << "the quick brown fox jumps over the lazy dog, and then it does so once more for good measure.";
+    std::ofstream(folder_ / "valid.txt", std::ios::binary)
+        << "the quick brown fox jumps over the lazy dog, and then it does so once more for good measure.";
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -118,7 +120,8 @@ class LoopTest : public ::testing::Test {
       loop.observer = &recorder;
       loop.stop = stop ? &*stop : nullptr;
       const auto infos = train::param_infos(engine.model());
-      if (const auto loaded = checkpoint::load_newest(world, loop.checkpoints, infos, train::checkpoint_pieces(engine.model(), engine.held_pieces()))) {
+      if (const auto loaded =
+              checkpoint::load_newest(world, loop.checkpoints, infos, train::checkpoint_pieces(engine.model(), engine.held_pieces()))) {
         loop.start = loaded->manifest.progress;
         loop.start_is_saved = true;
         engine.set_adam_count(loop.start.adam_count);
@@ -133,7 +136,8 @@ class LoopTest : public ::testing::Test {
         std::copy(piece.data, piece.data + piece.count, values.begin() + piece.begin);
       });
     });
-    for (const auto& [key, values] : state) result.state.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    for (const auto& [key, values] : state)
+      result.state.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   }
 
   static std::vector<double> losses(const Result& result) {
@@ -155,7 +159,8 @@ TEST_F(LoopTest, TrainsEvaluatesAndSaves) {
   EXPECT_LT(result.recorder.steps.back().loss, result.recorder.steps.front().loss - 0.5);
   ASSERT_EQ(result.recorder.evaluations.size(), 2U);  // after step 4 and at the end
   EXPECT_EQ(result.recorder.evaluations[0].step, 4);
-  EXPECT_EQ(result.recorder.evaluations[0].tokens, static_cast<std::int64_t>(fs::file_size(folder_ / "valid.txt")));  // and the end of the document, less the first token
+  EXPECT_EQ(result.recorder.evaluations[0].tokens,
+            static_cast<std::int64_t>(fs::file_size(folder_ / "valid.txt")));  // and the end of the document, less the first token
   EXPECT_DOUBLE_EQ(result.recorder.evaluations[1].perplexity, std::exp(result.recorder.evaluations[1].loss));
   ASSERT_EQ(result.recorder.commits.size(), 3U);  // steps 3, 6 and 8
   EXPECT_EQ(result.recorder.commits[2].step, 8);

@@ -123,7 +123,9 @@ std::int64_t kib_field(const std::string& path, const std::string& key) {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+std::unique_ptr<Device> make_cpu_device() {
+  return std::make_unique<CpuDevice>();
+}
 
 std::string_view name_of(Isa isa) {
   switch (isa) {
@@ -140,7 +142,8 @@ std::string_view name_of(Isa isa) {
 Isa detect_isa() {
   __builtin_cpu_init();
   // __builtin_cpu_supports asks the operating system's register state (XGETBV) as well as the processor.
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
     return Isa::kAvx512;
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;

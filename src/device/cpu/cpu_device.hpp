@@ -19,8 +19,8 @@ std::string_view name_of(Isa isa);
 Isa detect_isa();
 
 struct CpuFacts {
-  std::string model_name;      // from /proc/cpuinfo
-  int cores = 0;               // in this process's affinity mask
+  std::string model_name;                   // from /proc/cpuinfo
+  int cores = 0;                            // in this process's affinity mask
   std::int64_t memory_total_bytes = 0;      // of the node, or the cgroup's limit if lower
   std::int64_t memory_available_bytes = 0;  // MemAvailable, or what the cgroup has left if lower
   std::string memory_limit_source;          // "node" or the cgroup file that limits it

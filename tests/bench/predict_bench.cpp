@@ -1,0 +1,159 @@
+// How well the simulator foresees: predicted beside measured step time over different plans, under mpirun.
+//   predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS
+// Prints each plan, the median error, the rank correlation (Spearman) and how far the search's choice is from the best measured.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/units.hpp"
+#include "comm/mpi/mpi_communicator.hpp"
+#include "device/cpu/cpu_device.hpp"
+#include "plan/search.hpp"
+#include "profile/measure.hpp"
+#include "schedule/price.hpp"
+#include "schedule/simulate.hpp"
+#include "spec/preset.hpp"
+#include "train/engine.hpp"
+
+namespace sluice {
+namespace {
+
+struct Outcome {
+  std::string name;
+  double predicted = 0;
+  double measured = 0;
+};
+
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (std::size_t i = 0; i < order.size(); ++i) ranks[order[i]] = static_cast<double>(i);
+  return ranks;
+}
+
+double spearman(const std::vector<Outcome>& outcomes) {
+  std::vector<double> predicted, measured;
+  for (const Outcome& o : outcomes) {
+    predicted.push_back(o.predicted);
+    measured.push_back(o.measured);
+  }
+  const std::vector<double> a = ranks_of(predicted), b = ranks_of(measured);
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  const double n = static_cast<double>(a.size());
+  return 1 - 6 * sum / (n * (n * n - 1));
+}
+
+Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const spec::MachineSpec& machine, int steps) {
+  train::Engine engine(setup);
+  engine.initialise(1);
+  const auto& graph = engine.graph(schedule::GraphKind::kStep);
+  const auto prices = schedule::price_tasks(graph, engine.build_inputs(), machine);
+  Outcome outcome;
+  outcome.name = plan::describe(setup.plan);
+  outcome.predicted = schedule::simulate(graph, prices, machine, {.ranks = world.size()}).seconds;
+  std::vector<double> seconds;
+  const std::int64_t rows = setup.plan.micro_batch, sequence = setup.training.batch.sequence_length;
+  for (int s = 1; s <= steps + 2; ++s) {
+    train::StepRequest request;
+    request.step = s;
+    request.learning_rate = 1e-4;
+    request.load = [&](int micro, const schedule::TokenRows& out) {
+      for (std::int64_t i = 0; i < rows * sequence; ++i) {
+        out.inputs[i] = static_cast<std::int32_t>((i * 7919 + s + micro) % setup.model.vocab);
+        out.targets[i] = static_cast<std::int32_t>((i * 104729 + s) % setup.model.vocab);
+      }
+      for (std::int64_t b = 0; b < rows; ++b) out.sample_ids[b] = s * rows + b;
+      return rows * sequence;
+    };
+    world.barrier();
+    const std::int64_t begin = now_ns();
+    engine.step(request);
+    if (s > 2) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);  // the first two warm up
+  }
+  std::sort(seconds.begin(), seconds.end());
+  outcome.measured = seconds[seconds.size() / 2];
+  return outcome;
+}
+
+int main_of(int argc, char** argv) {
+  if (argc != 6) {
+    std::fprintf(stderr, "usage: predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS\n");
+    return 2;
+  }
+  comm::MpiEnvironment mpi;
+  const auto world = mpi.world();
+  device::flush_denormals_on_this_thread();
+  const auto device = device::make_cpu_device();
+  train::EngineSetup setup;
+  setup.model = spec::load_preset(argv[1], {SLUICE_SOURCE_DIR "/configs/models"});
+  setup.training.batch.global_batch = std::atoll(argv[2]);
+  setup.training.batch.sequence_length = std::atoll(argv[3]);
+  setup.group = world.get();
+  setup.device = device.get();
+  const int threads = std::atoi(argv[4]), steps = std::atoi(argv[5]);
+  std::vector<std::int64_t> rows;
+  for (const auto& [micro, accumulation] : plan::micro_batches(setup.training.batch, world->size())) rows.push_back(micro);
+  const profile::Measurement measurement = profile::measure(*world, {setup.model, setup.training.batch.sequence_length, rows, threads});
+
+  plan::PlanRequest request;
+  request.model = setup.model;
+  request.mesh.data = world->size();
+  request.training = setup.training;
+  request.machine = measurement.machine;
+  request.budget = {std::int64_t{4} << 30, 0};
+  request.threads = threads;
+  std::vector<Outcome> outcomes;
+  double chosen = 0;
+  const auto add = [&](const spec::Plan& plan, bool is_choice) {
+    setup.plan = plan;
+    outcomes.push_back(run(*world, setup, measurement.machine, steps));
+    if (is_choice) chosen = outcomes.back().measured;
+    const Outcome& o = outcomes.back();
+    if (world->rank() == 0) {
+      std::printf("%s%s: predicted %.1f ms, measured %.1f ms, error %+.0f %%\n", is_choice ? "chosen: " : "", o.name.c_str(),
+                  o.predicted * 1e3, o.measured * 1e3, 100 * (o.predicted / o.measured - 1));
+      std::fflush(stdout);
+    }
+  };
+  // The same search on every rank, since the measurement is the same.
+  add(plan::search(request).plan, true);
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto& [micro, accumulation] : plan::micro_batches(setup.training.batch, world->size())) {
+      request.training.batch.micro_batch = micro;
+      request.training.batch.accumulation = accumulation;
+      request.pins = {};
+      request.pins.zero_stage = stage;
+      request.pins.recompute = (stage + micro) % 2 == 0;
+      request.pins.update_mode = stage % 2 == 0 ? spec::UpdateMode::kAtEnd : spec::UpdateMode::kNextForward;
+      request.pins.chunk_elements = micro == 1 ? 1 << 15 : 1 << 18;
+      add(plan::search(request).plan, false);
+    }
+  }
+  if (world->rank() == 0) {
+    std::vector<double> errors;
+    double best = outcomes[0].measured;
+    for (const Outcome& o : outcomes) {
+      errors.push_back(std::abs(o.predicted / o.measured - 1));
+      best = std::min(best, o.measured);
+    }
+    std::sort(errors.begin(), errors.end());
+    std::printf("%zu plans: median error %.0f %%, rank correlation %.2f, chosen plan %.0f %% above the best measured\n", outcomes.size(),
+                100 * errors[errors.size() / 2], spearman(outcomes), 100 * (chosen / best - 1));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  return sluice::main_of(argc, argv);
+}
