@@ -370,6 +370,7 @@ class Job {
     setup.documents = {spec::to_json(model_), spec::to_json(configuration_.training), spec::to_json(planned_.plan),
                        spec::to_json(engine_->signature()), cat("{\"fingerprint\": \"", fingerprint_hash(), "\"}")};
     setup.start = start_;
+    setup.start.attempt = status_.attempt;
     setup.start_is_saved = manifest_ && !named_;
     setup.stop = &*stop_;
     setup.observer = &progress;
@@ -378,7 +379,10 @@ class Job {
     int code = 0;
     std::string reason = "all steps done";
     if (!outcome.finished) {
-      reason = cat("asked to stop", stop_->reason().empty() ? "" : cat(" by ", stop_->reason()));
+      reason = "asked to stop";
+      const std::vector<std::string> askers = world_.all_gather(stop_->reason());
+      const auto asker = std::find_if(askers.begin(), askers.end(), [](const std::string& each) { return !each.empty(); });
+      if (asker != askers.end()) reason += cat(" by ", *asker);
       const bool resumable = outcome.saved || !status_.last_checkpoint.empty();
       code = static_cast<int>(resumable ? ExitCode::kResumable : ExitCode::kEnvironment);
     }

@@ -24,6 +24,10 @@ class Loop {
 
   LoopOutcome run() {
     outcome_.progress = s_.start;
+    // A stop may come before the first step, and the state of step 0 is saved like any other.
+    outcome_.progress.global_batch = s_.training.batch.global_batch;
+    outcome_.progress.samples_per_epoch = s_.sampler->samples_per_epoch();
+    outcome_.progress.seed = s_.training.seed;
     saved_step_ = s_.start_is_saved ? s_.start.step : -1;
     bool stopped = false;
     while (!stopped && outcome_.progress.step < s_.steps) {
@@ -78,10 +82,7 @@ class Loop {
     progress.step = step;
     progress.samples += s_.training.batch.global_batch;
     progress.adam_count = s_.engine->adam_count();
-    progress.global_batch = s_.training.batch.global_batch;
-    progress.samples_per_epoch = s_.sampler->samples_per_epoch();
     progress.epoch = progress.samples / progress.samples_per_epoch;
-    progress.seed = s_.training.seed;
     outcome_.step_seconds.push_back(seconds);
     StepMetrics metrics;
     metrics.step = step;

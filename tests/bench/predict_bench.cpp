@@ -3,6 +3,7 @@
 // Prints each plan, the median error, the rank correlation (Spearman) and how far the search's choice is from the best measured.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -133,7 +134,7 @@ int main_of(int argc, char** argv) {
       request.pins.zero_stage = stage;
       request.pins.recompute = (stage + micro) % 2 == 0;
       request.pins.update_mode = stage % 2 == 0 ? spec::UpdateMode::kAtEnd : spec::UpdateMode::kNextForward;
-      request.pins.chunk_elements = micro == 1 ? 1 << 15 : 1 << 18;
+      request.pins.chunk_elements = std::array<std::int64_t, 4>{1 << 12, 1 << 15, 1 << 18, 1 << 20}[outcomes.size() % 4];
       add(plan::search(request).plan, false);
     }
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -18,7 +19,7 @@ using nlohmann::json;
 constexpr double kParameters = 124439808;  // of GPT-2 small with its tied head
 constexpr int kRanks = 4;
 
-TEST(SlowMemory, Zero3OnFourRanksHoldsAQuarterEach) {
+TEST(RunMemory, Zero3OnFourRanksHoldsAQuarterEach) {
   const RunArea area;
   const std::string config = area.write("large.json", json{{"train_batch_size", 4},
                                                            {"train_micro_batch_size_per_gpu", 1},
@@ -56,7 +57,7 @@ TEST(SlowMemory, Zero3OnFourRanksHoldsAQuarterEach) {
   std::int64_t unplanned = 0, resident = 0;
   ASSERT_EQ(std::sscanf(outcome.output.c_str() + open, "(%" SCNd64 " of %" SCNd64 " bytes)", &unplanned, &resident), 2);
   EXPECT_GT(resident, kRanks * plan.at("prediction").at("tiers").at("device").at("arena_bytes").get<std::int64_t>());
-  EXPECT_LT(static_cast<double>(unplanned), 0.1 * static_cast<double>(resident));
+  EXPECT_LT(std::abs(static_cast<double>(unplanned)), 0.1 * static_cast<double>(resident));
   std::printf("%s", outcome.output.substr(at, outcome.output.find('\n', at) - at + 1).c_str());
 }
 

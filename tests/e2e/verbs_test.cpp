@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -74,10 +75,11 @@ TEST_F(Verbs, PlanFor175BillionParametersIsQuickAndSmall) {
   double states = 0;
   for (const char* tag : {"working", "gradient", "moments"}) states += device.at("tags").value(tag, 0.0);
   EXPECT_GT(states, 0.95 * 16 * 174.6e9 / 512);
-  RecordProperty("seconds", std::to_string(outcome.seconds));
-  RecordProperty("peak_mib", std::to_string(outcome.peak_kib / 1024));
-  EXPECT_LT(outcome.seconds, 120);  // 30 on a quiet machine
+  std::printf("planned in %.1f s with at most %ld MiB\n", outcome.seconds, outcome.peak_kib / 1024);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they cost time and memory of their own
+  EXPECT_LT(outcome.seconds, 90);                                    // 30 on a quiet machine
   EXPECT_LT(outcome.peak_kib, 2 * 1024 * 1024) << "peak memory";
+#endif
 }
 
 TEST_F(Verbs, PlanAndDryRunStartNoMpi) {

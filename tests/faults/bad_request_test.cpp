@@ -80,14 +80,15 @@ TEST_F(BadRequest, KeysAndOptions) {
 TEST_F(BadRequest, Files) {
   const auto with_config = [&](const std::string& text, int ranks) {
     const std::string file = area_->write("bad.json", text);
-    return run_program(area_->launch(ranks, {"train", file, "--output", run("new")}));
+    const std::vector<std::string> words = {"train", file, "--output", run("new")};
+    return run_program(ranks == 0 ? area_->sluice(words) : area_->launch(ranks, words));
   };
   expect_refused(with_config("{\n \"train_batch_size\": 8,\n \"train_batch_size\": 16\n}\n", 2), 2,
                  {"bad.json:3", "\"train_batch_size\" stands twice", "line 2"});
   expect_refused(with_config("{\n \"train_batch_size\": 8,,\n}\n", 2), 2, {"bad.json", "line 2"});
-  expect_refused(with_config("[1, 2]", 1), 2, {"bad.json", "an object"});
+  expect_refused(with_config("[1, 2]", 0), 2, {"bad.json", "an object"});
   expect_refused(run_program(area_->launch(2, {"train", run("absent.json"), "--output", run("new")})), 3, {"absent.json"});
-  expect_refused(train(2, "new", {"--steps", "5", "--data", run("absent.txt")}), 3, {"absent.txt", "No such file"});
+  expect_refused(train(0, "new", {"--steps", "5", "--data", run("absent.txt")}), 3, {"absent.txt", "No such file"});
   expect_refused(train(0, "new", {"--steps", "5", "--data", area_->write("empty.txt", "")}), 2, {"empty.txt", "no text"});
   expect_refused(train(2, "new", {"--steps", "5", "--data", area_->write("short.txt", "twenty characters...")}), 2,
                  {"found 21 tokens", "at least 33", "sequence"});
@@ -131,7 +132,7 @@ TEST_F(BadRequest, AWrongLaunch) {
 }
 
 TEST_F(BadRequest, AnotherRunInTheDirectory) {
-  expect_kept(2,
+  expect_kept(0,
               {"--steps", "20", "--set", "sluice.model.path=" + std::string(SLUICE_SOURCE_DIR) + "/tests/golden/gpt2_odd",
                "--sequence-length", "16"},
               {"there holds another run", "model.hidden: 32 there, 30 asked", "sequence_length: 32 there, 16 asked", "another --output"});
@@ -170,7 +171,7 @@ TEST_F(BadRequest, ABudgetThatFitsNothing) {
 }
 
 TEST_F(BadRequest, MoreMemoryThanTheMachineHas) {
-  expect_refused(train(2, "new", {"--steps", "5", "--device-memory", "900TiB"}), 3, {"900 TiB", "this node has"});
+  expect_refused(train(0, "new", {"--steps", "5", "--device-memory", "900TiB"}), 3, {"900 TiB", "this node has"});
 }
 
 TEST_F(BadRequest, PlacesThatCanNotBeReadOrWritten) {
@@ -187,8 +188,7 @@ TEST_F(BadRequest, PlacesThatCanNotBeReadOrWritten) {
   command = area_->train(2, "locked/new", {"--steps", "5", "--plan", area_->plan()});
   command.prepare = become_ordinary;
   expect_refused(run_program(command), 3, {"locked/new", "Permission denied", "--output"}, "locked/new");
-  expect_refused(train(2, "text.txt/new", {"--steps", "5", "--plan", area_->plan()}), 3, {"text.txt/new", "Not a directory"},
-                 "text.txt/new");
+  expect_refused(train(0, "text.txt/new", {"--steps", "5"}), 3, {"text.txt/new", "Not a directory"}, "text.txt/new");
 }
 
 TEST_F(BadRequest, TwoRunsInOneDirectoryAtOnce) {

@@ -81,7 +81,7 @@ TEST_F(Stop, ASignalToAnyRankStopsAll) {
     SCOPED_TRACE(name);
     const auto program = start(name);
     tell(*program, rank, {signal});
-    expect_stopped(name, program->wait(), rank == 0 ? name : "asked to stop");
+    expect_stopped(name, program->wait(), "asked to stop by " + name);
     rank = 1 - rank;
   }
 }

@@ -1,5 +1,6 @@
 #include "support/tiny_training.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -50,7 +51,7 @@ spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec:
   plan.zero_stage = zero_stage;
   plan.chunk_elements = chunk_elements;
   plan.accumulation = accumulation;
-  plan.micro_batch = tiny_training().batch.global_batch / (ranks * accumulation);
+  plan.micro_batch = std::max<std::int64_t>(1, tiny_training().batch.global_batch / (ranks * accumulation));
   plan.update_mode = mode;
   plan.prefetch_segments = prefetch_segments;
   plan.mesh.data = ranks;
