@@ -30,7 +30,7 @@ using model::Phase;
 using Json = nlohmann::json;
 
 // Repeats of a timing: at least this many, and more until this much time is spent, so that a short one is seen often enough
-// for its median to mean something and a long one doesn't eat the minute.
+// for its quartile to mean something and a long one doesn't eat the minute.
 constexpr int kRepeats = 3;
 constexpr double kSecondsPerTiming = 0.15;
 constexpr int kMostRepeats = 200;
