@@ -18,6 +18,21 @@ namespace sluice::app {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// The checkpoint that a path names, or the newest whole one of its run; empty where there is none.
+std::string find_newest_whole(const std::string& path) {
+  const checkpoint::Location location = checkpoint::locate_checkpoints(path);
+  if (location.path) return *location.path;
+  std::string newest;
+  for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
+    if (entry.state == checkpoint::State::kWhole) newest = entry.path;
+  }
+  return newest;
+}
+
+}  // namespace
+
 std::vector<std::string> model_folders() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
@@ -42,13 +57,7 @@ std::string read_file(const std::string& path) {
 spec::ModelSpec resolve_model(const Configuration& configuration) {
   if (configuration.model_path.empty()) return spec::load_preset(configuration.preset, model_folders());
   if (fs::exists(fs::path(configuration.model_path) / "config.json")) return formats::load_config(configuration.model_path);
-  const checkpoint::Location location = checkpoint::locate_checkpoints(configuration.model_path);
-  std::string path = location.path.value_or("");
-  if (path.empty()) {
-    for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
-      if (entry.state == checkpoint::State::kWhole) path = entry.path;
-    }
-  }
+  const std::string path = find_newest_whole(configuration.model_path);
   if (path.empty())
     throw RequestError(cat(configuration.model_path,
                            ": no config.json and no whole checkpoint; give a Hugging Face directory, a run directory or a preset's name"));
@@ -56,12 +65,7 @@ spec::ModelSpec resolve_model(const Configuration& configuration) {
 }
 
 std::string newest_whole(const std::string& path) {
-  const checkpoint::Location location = checkpoint::locate_checkpoints(path);
-  if (location.path) return *location.path;
-  std::string newest;
-  for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
-    if (entry.state == checkpoint::State::kWhole) newest = entry.path;
-  }
+  std::string newest = find_newest_whole(path);
   if (newest.empty()) throw RequestError(cat(path, ": holds no whole checkpoint; see sluice checkpoint list ", path));
   return newest;
 }

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -15,6 +14,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/units.hpp"
+#include "comm/backoff.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "memory/arena.hpp"
 #include "model/gpt2.hpp"
@@ -175,12 +175,12 @@ class Measuring {
     float* shard = region + large;
     std::fill(region, region + 2 * large, 1.0F);
     const auto channel = world_.open_channel("profile");
-    const auto finish = [&](comm::Channel::Ticket ticket) {
-      for (int idle = 0; !channel->test(ticket);) {
+    const auto finish = [&](comm::Channel::Ticket ticket) {  // waiting as the executor does
+      for (comm::Backoff backoff; !channel->test(ticket);) {
         if (channel->progress()) {
-          idle = 0;
-        } else if (++idle > 100) {
-          std::this_thread::sleep_for(std::chrono::microseconds(10));
+          backoff.moved();
+        } else {
+          backoff.idle();
         }
       }
     };

@@ -1,10 +1,8 @@
 #include "schedule/execute.hpp"
 
-#include <immintrin.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -14,31 +12,13 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "comm/backoff.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "schedule/body.hpp"
 #include "schedule/check.hpp"
 
 namespace sluice::schedule {
 namespace {
-
-/// How the communication thread waits while collectives are in flight and nothing moves: hot for a moment, then in naps that
-/// grow, since the peers' compute threads may want the core. With nothing in flight it sleeps until a task rings.
-class Patience {
- public:
-  void moved() { idle_ = 0; }
-  void wait() {
-    ++idle_;
-    if (idle_ < 50) {
-      for (int i = 0; i < 20; ++i) _mm_pause();
-      return;
-    }
-    const int naps = idle_ - 50;
-    std::this_thread::sleep_for(std::chrono::microseconds(naps < 20 ? 10 : naps < 200 ? 50 : 500));
-  }
-
- private:
-  int idle_ = 0;
-};
 
 struct Launch {
   Executor::Impl* impl;
@@ -201,7 +181,8 @@ struct Executor::Impl {
       std::deque<std::int64_t> begin;
     };
     std::array<LaneState, kLaneCount> lanes;
-    Patience patience;
+    // With nothing in flight the thread sleeps until a task rings instead.
+    comm::Backoff backoff;
     for (;;) {
       const std::uint32_t bell = doorbell.load(std::memory_order_seq_cst);
       bool moved = false, left = false, in_flight = false;
@@ -257,9 +238,9 @@ struct Executor::Impl {
       }
       if (!left) return;
       if (moved) {
-        patience.moved();
+        backoff.moved();
       } else if (in_flight || !env.device->completes_inline()) {
-        patience.wait();
+        backoff.idle();
       } else {
         comm_sleeps.store(true, std::memory_order_seq_cst);
         doorbell.wait(bell, std::memory_order_seq_cst);

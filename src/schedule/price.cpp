@@ -143,15 +143,12 @@ double PriceList::exchanged_link_bytes(double bytes) const {
   return bytes * static_cast<double>(ranks_ - ranks_per_node_) / static_cast<double>(ranks_ - 1);
 }
 
-Price PriceList::gather(std::int64_t elements, bool from_shard) const {
-  const double own = static_cast<double>(chunks::largest_shard(elements, ranks_)) * kFloatBytes;
-  if (ranks_ == 1) return from_shard ? passes(2 * own) : task();
-  // The rank with the smallest shard receives most.
-  const double received = static_cast<double>(elements) * kFloatBytes * (ranks_ - 1) / ranks_;
+/// Receiving `bytes` from the group's other ranks at a measured cost, while `memory_bytes` go through this rank's memory.
+Price PriceList::exchange(const spec::LinearCost& cost, const char* rate, double bytes, double memory_bytes) const {
   Price price = task();
-  price.latency_seconds += machine_.gather.latency_seconds;
-  const double seconds = received / positive(machine_.gather.bytes_per_second, "gather.bytes_per_second");
-  const double outside = exchanged_link_bytes(received);
+  price.latency_seconds += cost.latency_seconds;
+  const double seconds = bytes / positive(cost.bytes_per_second, rate);
+  const double outside = exchanged_link_bytes(bytes);
   if (outside > 0) price.latency_seconds += machine_.link_latency_seconds;
   if (on_device_) {
     const double network = outside > 0 ? outside / (machine_.link_bytes_per_second / ranks_per_node_) : 0;
@@ -160,10 +157,17 @@ Price PriceList::gather(std::int64_t elements, bool from_shard) const {
   }
   price.comm_thread_seconds = seconds;
   price.core_seconds = seconds * std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
-  price.memory_bytes =
-      std::min(2 * (received + (from_shard ? own : 0)), seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  price.memory_bytes = std::min(memory_bytes, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
   price.link_bytes = outside;
   return price;
+}
+
+Price PriceList::gather(std::int64_t elements, bool from_shard) const {
+  const double own = static_cast<double>(chunks::largest_shard(elements, ranks_)) * kFloatBytes;
+  if (ranks_ == 1) return from_shard ? passes(2 * own) : task();
+  // The rank with the smallest shard receives most.
+  const double received = static_cast<double>(elements) * kFloatBytes * (ranks_ - 1) / ranks_;
+  return exchange(machine_.gather, "gather.bytes_per_second", received, 2 * (received + (from_shard ? own : 0)));
 }
 
 Price PriceList::scatter(std::int64_t elements, bool accumulate) const {
@@ -173,21 +177,7 @@ Price PriceList::scatter(std::int64_t elements, bool accumulate) const {
   }
   const double own = static_cast<double>(chunks::largest_shard(elements, ranks_)) * kFloatBytes;
   const double received = own * (ranks_ - 1);
-  Price price = task();
-  price.latency_seconds += machine_.scatter.latency_seconds;
-  const double seconds = received / positive(machine_.scatter.bytes_per_second, "scatter.bytes_per_second");
-  const double outside = exchanged_link_bytes(received);
-  if (outside > 0) price.latency_seconds += machine_.link_latency_seconds;
-  if (on_device_) {
-    const double network = outside > 0 ? outside / (machine_.link_bytes_per_second / ranks_per_node_) : 0;
-    price.link_bytes = std::max(seconds, network) * capacities_[static_cast<std::size_t>(Resource::kLink)];
-    return price;
-  }
-  price.comm_thread_seconds = seconds;
-  price.core_seconds = seconds * std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
-  price.memory_bytes = std::min(received + (accumulate ? 3 : 2) * own, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
-  price.link_bytes = outside;
-  return price;
+  return exchange(machine_.scatter, "scatter.bytes_per_second", received, received + (accumulate ? 3 : 2) * own);
 }
 
 Price PriceList::update(std::int64_t elements) const {

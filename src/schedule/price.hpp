@@ -66,6 +66,7 @@ class PriceList {
   Price task() const;                // the executor's overhead, which every task has
   Price passes(double bytes) const;  // memory traffic of this rank's threads
   double exchanged_link_bytes(double bytes) const;
+  Price exchange(const spec::LinearCost& cost, const char* rate, double bytes, double memory_bytes) const;
 
   const spec::MachineSpec& machine_;
   int ranks_;

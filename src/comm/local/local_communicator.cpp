@@ -194,15 +194,7 @@ class LocalCommunicator final : public Communicator {
 
   std::unique_ptr<memory::Backing> allocate_window(std::int64_t bytes, const std::string& tag) override {
     std::unique_ptr<memory::Backing> backing;
-    std::string failure;
-    int code = 0;
-    try {
-      backing = memory::make_plain_backing(bytes, tag);
-    } catch (const Error& error) {
-      failure = error.what();
-      code = static_cast<int>(error.code());
-    }
-    agree_or_throw(*this, failure, code);
+    all_or_none(*this, [&] { backing = memory::make_plain_backing(bytes, tag); });
     return backing;
   }
 
