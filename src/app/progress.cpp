@@ -24,7 +24,7 @@ std::string fixed(double value, int decimals) {
 
 Progress::Progress(const Options& options, Log& log, MetricsFile* metrics, train::StopSource& stop,
                    std::function<void(std::int64_t, const std::string&)> on_state)
-    : options_(options), log_(log), metrics_(metrics), stop_(stop), on_state_(std::move(on_state)) {}
+    : options_(options), log_(log), metrics_(metrics), stop_(stop), on_state_(std::move(on_state)), watch_(options.margin) {}
 
 void Progress::end_line() {
   if (line_open_) std::fputc('\n', stdout);
@@ -50,6 +50,10 @@ void Progress::append(const Metrics& metrics) {
 }
 
 void Progress::on_step(const train::StepMetrics& m) {
+  if (const std::optional<std::string> warning = watch_.look()) {
+    end_line();
+    log_.warn(*warning);
+  }
   if (options_.rank != 0) return;
   append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
                       options_.attempt, wall_seconds()});

@@ -6,13 +6,14 @@
 #include <memory>
 #include <string>
 
+#include "app/memory_watch.hpp"
 #include "app/metrics_file.hpp"
 #include "base/log.hpp"
 #include "train/loop.hpp"
 
 namespace sluice::app {
 
-/// Rank 0's observer. Other ranks have one that shows nothing.
+/// Rank 0's observer. Other ranks have one that only watches their memory.
 class Progress final : public train::Observer {
  public:
   struct Options {
@@ -24,6 +25,7 @@ class Progress final : public train::Observer {
         0;  // steps between plain lines; 0: at most one a second. A terminal's line is rewritten at most ten times a second
     bool terminal = false;
     std::string memory;  // "device 1.2 GiB, host 3 MiB": planned, per rank
+    MemoryMargin margin;
   };
   /// `metrics` may be null (other ranks); all outlive this. `stop` is asked when a line can't be written. `on_state(step, checkpoint)` is
   /// called after each step and save.
@@ -46,6 +48,7 @@ class Progress final : public train::Observer {
   MetricsFile* metrics_;
   train::StopSource& stop_;
   std::function<void(std::int64_t, const std::string&)> on_state_;
+  MemoryWatch watch_;
   std::int64_t last_shown_ns_ = 0;
   double mean_seconds_ = 0;  // of a step, exponentially weighted, for the time left
   bool line_open_ = false;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <new>
@@ -43,6 +44,16 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kTraceSpans = 1 << 16;  // spans kept of the last steps: 2.6 MB
 
+/// DeepSpeed's variable for the same wish, in minutes. Absent where it isn't a number above 0.
+std::optional<double> silence_limit_seconds(const Environment& environment) {
+  const std::string minutes = value_of(environment, "DEEPSPEED_TIMEOUT");
+  if (minutes.empty()) return comm::kSilenceLimitSeconds;
+  char* end = nullptr;
+  const double value = std::strtod(minutes.c_str(), &end);
+  if (*end != '\0' || !(value > 0) || value > 1e6) return std::nullopt;
+  return 60 * value;
+}
+
 /// Everything rank 0 alone does to the run directory, and what all ranks must know of it.
 class Job {
  public:
@@ -73,6 +84,11 @@ class Job {
   }
 
   Log& log() { return log_; }
+  /// A lost peer costs the steps since the last checkpoint, no more, so the queue may start the job again where there is one.
+  ExitCode code_after(const Error& error) const {
+    const bool resumable = dynamic_cast<const comm::PeerLost*>(&error) != nullptr && !status_.last_checkpoint.empty();
+    return resumable ? ExitCode::kResumable : error.code();
+  }
   /// After a failure: status.json for whoever reads it later, by rank 0 or by the one rank that saw it.
   void record_failure(ExitCode code, const std::string& reason, bool agreed) noexcept {
     if (!claimed_ || (agreed && world_.rank() != 0)) return;
@@ -105,6 +121,10 @@ class Job {
 
   void read_request() {
     refuse_wrong_launch(environment_, world_.size());
+    if (!silence_limit_seconds(environment_)) {
+      throw RequestError(cat("DEEPSPEED_TIMEOUT is \"", value_of(environment_, "DEEPSPEED_TIMEOUT"),
+                             "\"; expected the minutes after which a silent rank is given up, a number above 0"));
+    }
     configuration_ = load_configuration(command_.request, world_.size(), Demand::kTrain);
     model_ = resolve_model(configuration_);
     settle_model(configuration_, model_);
@@ -332,6 +352,9 @@ class Job {
     // mpirun gives its ranks a terminal for output even where its own goes to a file, but not for errors.
     options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
     options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
+    options.margin.planned_bytes = bytes[0] + bytes[1];
+    options.margin.before_bytes = resident_before_.proportional;
+    options.margin.margin_bytes = facts_.memory_available_bytes / std::max(1, world_.node_size()) - options.margin.planned_bytes;
     status_.step = start_.step;
     Progress progress(options, log_, metrics ? &*metrics : nullptr, *stop_, [&](std::int64_t step, const std::string& saved) {
       status_.step = step;
@@ -520,7 +543,8 @@ int train_command(const Command& command, const Environment& environment) {
   // A dry run starts no MPI, so that it works on a login node.
   if (wants_dry_run(command)) return dry_run(command, environment);
   comm::MpiEnvironment mpi;
-  const std::unique_ptr<comm::Communicator> world = mpi.world();
+  const std::unique_ptr<comm::Communicator> world =
+      mpi.world({.silence_limit_seconds = silence_limit_seconds(environment).value_or(comm::kSilenceLimitSeconds)});
   device::flush_denormals_on_this_thread();
   Job job(command, environment, *world);
   try {
@@ -528,10 +552,11 @@ int train_command(const Command& command, const Environment& environment) {
   } catch (const Error& error) {
     // What every rank throws is said once and ended in order; what one rank throws ends the others, who may wait for it.
     if (!error.is_agreed() || world->rank() == 0) job.log().error(error.what());
-    job.record_failure(error.code(), error.what(), error.is_agreed());
+    const ExitCode code = job.code_after(error);
+    job.record_failure(code, error.what(), error.is_agreed());
     job.log().flush();
-    if (!error.is_agreed()) world->abort(static_cast<int>(error.code()));
-    return static_cast<int>(error.code());
+    if (!error.is_agreed()) world->abort(static_cast<int>(code));
+    return static_cast<int>(code);
   } catch (const std::bad_alloc&) {
     const std::string reason = "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)";
     job.log().error(reason);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "memory/arena.hpp"
 
 namespace sluice::comm {
@@ -24,6 +25,14 @@ struct Traffic {
   std::int64_t exchanged_bytes = 0;
   std::int64_t operations = 0;
 };
+
+/// A peer gives nothing any more: it has stopped, hangs, or its node is gone. What was saved before is whole.
+struct PeerLost : CommError {
+  using CommError::CommError;
+};
+
+/// How long a channel waits in a row without a byte moving before it takes a peer for lost.
+inline constexpr double kSilenceLimitSeconds = 600;
 
 /// An ordered sequence of collectives within one group; one per communication lane. Posting doesn't wait. Ranks must post
 /// the same sequence. At any time several may be in flight; they complete in order. Not thread-safe: one thread at a time.
@@ -51,7 +60,9 @@ class Channel {
   /// Small all-gather: every rank gives `bytes` (at most 4 KiB) at `mine`, `all` [size * bytes] receives them in rank order.
   virtual Ticket post_exchange(const void* mine, void* all, std::int64_t bytes) = 0;
 
-  /// Moves whatever can move, without blocking; true when anything moved. Throws CommError.
+  /// Moves whatever can move, without blocking; true when anything moved. Throws CommError, and PeerLost where operations are in flight and
+  /// calls of this kind have moved nothing for the silence limit. Time in which nobody called counts at most one second, so that a job that
+  /// was suspended as a whole doesn't fail when it goes on.
   virtual bool progress() = 0;
   /// True once everything up to `ticket` is complete (see above). Doesn't make progress itself.
   virtual bool test(Ticket ticket) const = 0;

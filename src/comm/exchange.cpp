@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
@@ -81,14 +82,15 @@ struct ExchangeChannel::Operation {
 };
 
 ExchangeChannel::ExchangeChannel(std::string name, int rank, int size, std::unique_ptr<PeerMemory> memory,
-                                 std::unique_ptr<PeerMessages> messages)
+                                 std::unique_ptr<PeerMessages> messages, double silence_limit_seconds)
     : name_(std::move(name)),
       rank_(rank),
       size_(size),
       scatter_block_bytes_(scatter_block(size)),
       memory_(std::move(memory)),
       messages_(std::move(messages)),
-      sources_(static_cast<std::size_t>(size)) {
+      sources_(static_cast<std::size_t>(size)),
+      silence_limit_ns_(static_cast<std::int64_t>(silence_limit_seconds * 1e9)) {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const bool has_board = memory_->board(peer) != nullptr;
@@ -413,6 +415,46 @@ bool ExchangeChannel::complete_some() {
 bool ExchangeChannel::progress() {
   memory_->check();
   if (complete_ == posted_) return false;
+  const bool moved = move_some();
+  listen(moved);
+  return moved;
+}
+
+/// Counts how long polls have moved nothing, and gives up on the silent peers.
+void ExchangeChannel::listen(bool moved) {
+  if (moved) {
+    silent_ns_ = last_idle_poll_ = 0;
+    return;
+  }
+  const std::int64_t now = now_ns();
+  if (last_idle_poll_ != 0) silent_ns_ += std::min<std::int64_t>(now - last_idle_poll_, 1'000'000'000);
+  last_idle_poll_ = now;
+  if (silent_ns_ <= silence_limit_ns_) return;
+  throw PeerLost(where(at(complete_ + 1)), cat("nothing came from ", silent_peers(), " for ", silence_limit_ns_ / 1'000'000'000,
+                                               " s; it has stopped, hangs, or its node is gone"));
+}
+
+/// "rank 3" or "ranks 1, 3": who keeps the oldest operation waiting. A peer that hasn't come to it comes first, since those that have may
+/// be waiting for the same one.
+std::string ExchangeChannel::silent_peers() const {
+  const Ticket ticket = complete_ + 1;
+  const Operation& oldest = at(ticket);
+  std::vector<int> absent, late;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const RankBoard* board = memory_->board(peer);
+    if (board != nullptr && board->published.load(std::memory_order_acquire) < ticket) absent.push_back(peer);
+    if (board == nullptr ? !oldest.peers[peer].receives.empty() : board->finished.load(std::memory_order_acquire) < ticket)
+      late.push_back(peer);
+  }
+  const std::vector<int>& silent = absent.empty() ? late : absent;
+  if (silent.empty()) return "a rank that this one sends to";
+  std::string list;
+  for (const int peer : silent) list += cat(list.empty() ? "" : ", ", peer);
+  return cat(silent.size() == 1 ? "rank " : "ranks ", list);
+}
+
+bool ExchangeChannel::move_some() {
   bool moved = false;
   while (published_ < posted_ && published_ - complete_ < kSlots) {
     publish(at(published_ + 1));

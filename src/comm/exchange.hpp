@@ -90,7 +90,8 @@ class PeerMessages {
 class ExchangeChannel final : public Channel {
  public:
   /// `messages` may be null when all peers can address all of each other's memory.
-  ExchangeChannel(std::string name, int rank, int size, std::unique_ptr<PeerMemory> memory, std::unique_ptr<PeerMessages> messages);
+  ExchangeChannel(std::string name, int rank, int size, std::unique_ptr<PeerMemory> memory, std::unique_ptr<PeerMessages> messages,
+                  double silence_limit_seconds = kSilenceLimitSeconds);
   ~ExchangeChannel() override;
 
   Ticket post_gather(const void* slice, void* region, std::span<const std::int64_t> bounds) override;
@@ -113,6 +114,9 @@ class ExchangeChannel final : public Channel {
   bool gather_some(Operation& operation, bool is_head, std::int64_t& budget);
   bool scatter_some(Operation& operation, std::int64_t& budget);
   bool complete_some();
+  bool move_some();
+  void listen(bool moved);
+  std::string silent_peers() const;
   std::string where(const Operation& operation) const;
 
   const std::string name_;
@@ -131,6 +135,9 @@ class ExchangeChannel final : public Channel {
   Ticket published_ = 0;
   Ticket finished_ = 0;
   Ticket complete_ = 0;
+  const std::int64_t silence_limit_ns_;
+  std::int64_t silent_ns_ = 0;       // polled in a row without a move
+  std::int64_t last_idle_poll_ = 0;  // 0: the last poll moved something
   Traffic traffic_;
 };
 

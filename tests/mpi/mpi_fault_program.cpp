@@ -2,6 +2,7 @@
 //   throw CODE   the last rank throws while the others wait in a barrier; its catch in main aborts with CODE
 //   thread CODE  the last rank's second thread aborts while its first sits in MPI
 //   kill         the last rank is killed by SIGKILL while the others poll a channel
+//   stop         the last rank stops (SIGSTOP) while the others poll a channel that waits two seconds for it
 //   escape       an exception leaves the environment's scope on the last rank, others wait in a barrier
 //   exit CODE    all ranks agree on an error and return CODE
 
@@ -23,7 +24,7 @@ namespace {
 
 using sluice::comm::Communicator;
 
-void poll_for_ever(Communicator& world) {
+void poll_for_ever(Communicator& world, int signal) {
   const auto channel = world.open_channel("poll");
   const auto window = world.allocate_window(1 << 20, "poll");
   std::vector<std::int64_t> bounds;
@@ -32,7 +33,7 @@ void poll_for_ever(Communicator& world) {
   sluice::comm::Backoff backoff;
   const bool dies = world.rank() == world.size() - 1;
   for (int round = 0;; ++round) {
-    if (dies && round == 20) kill(getpid(), SIGKILL);
+    if (dies && round == 20) kill(getpid(), signal);
     const auto ticket = channel->post_scatter(region, region + bounds[world.rank()], bounds, false);
     while (!channel->test(ticket)) {
       if (!channel->progress()) backoff.idle();
@@ -41,14 +42,15 @@ void poll_for_ever(Communicator& world) {
 }
 
 int run(sluice::comm::MpiEnvironment& environment, const std::string& how, int code) {
-  const auto world = environment.world();
+  const auto world = environment.world({.silence_limit_seconds = 2});
   const bool last = world->rank() == world->size() - 1;
   // Before anyone fails, everybody's process number is known to the test.
   std::printf("process %d\n", static_cast<int>(getpid()));
   std::fflush(stdout);
   world->barrier();
   try {
-    if (how == "kill") poll_for_ever(*world);
+    if (how == "kill") poll_for_ever(*world, SIGKILL);
+    if (how == "stop") poll_for_ever(*world, SIGSTOP);
     if (how == "exit") agree_or_throw(*world, last ? "agreed" : "", code);
     if (how == "thread" && last) {
       std::thread([&world, code] {

@@ -84,6 +84,14 @@ TEST(MpiFault, AKilledRankEndsTheOthers) {
   expect_all_gone(outcome, 3);
 }
 
+TEST(MpiFault, ARankThatStopsIsGivenUpByName) {
+  const Outcome outcome = start(3, "stop");
+  EXPECT_EQ(outcome.code, 3) << outcome.output;
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_NE(outcome.output.find("nothing came from rank 2 for 2 s"), std::string::npos) << outcome.output;
+  expect_all_gone(outcome, 3);
+}
+
 TEST(MpiFault, AnExceptionThatEscapesDoesNotHangInDestructors) {
   const Outcome outcome = start(2, "escape");
   EXPECT_EQ(outcome.code, 9) << outcome.output;

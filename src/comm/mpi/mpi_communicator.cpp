@@ -91,7 +91,8 @@ class MpiCommunicator final : public Communicator {
     auto memory = std::make_unique<MpiMemory>(registry_, std::move(boards), node_rank_of_, world_ranks_);
     std::unique_ptr<PeerMessages> messages;
     if (size_ > 1) messages = std::make_unique<MpiMessages>(CommHandle::duplicate(comm_.get()), cat("channel ", name));
-    auto channel = std::make_unique<ExchangeChannel>(name, rank_, size_, std::move(memory), std::move(messages));
+    auto channel =
+        std::make_unique<ExchangeChannel>(name, rank_, size_, std::move(memory), std::move(messages), options_.silence_limit_seconds);
     barrier();  // every board is in its first state before anyone posts
     return channel;
   }

@@ -10,6 +10,7 @@ namespace sluice::comm {
 struct MpiOptions {
   bool use_windows = true;  // false: never address a peer's memory directly (tests of the path between nodes)
   int ranks_per_node = 0;   // > 0: treat each so many consecutive ranks as a node (tests of several nodes on one)
+  double silence_limit_seconds = kSilenceLimitSeconds;  // of its channels
 };
 
 /// MPI_Init_thread(SERIALIZED) in the constructor, MPI_Finalize in the destructor. An exception that leaves its scope skips
