@@ -3,8 +3,11 @@
 // Source: github.com/karpathy/llm.c, dev/data/data_common.py (write_datafile) and llmc/dataloader.h.
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "base/file.hpp"
 #include "formats/input_file.hpp"
 
 namespace sluice::formats {
@@ -26,6 +29,32 @@ class LlmcTokens {
  private:
   InputFile file_;
   std::int64_t tokens_ = 0;
+};
+
+/// Writes such a file under another name, which finish() makes its own.
+class LlmcTokensWriter {
+ public:
+  /// Throws RequestError for a vocabulary that uint16 can't hold, IoError.
+  LlmcTokensWriter(const std::string& path, std::int64_t vocabulary);
+  LlmcTokensWriter(const LlmcTokensWriter&) = delete;
+  LlmcTokensWriter& operator=(const LlmcTokensWriter&) = delete;
+  /// Without finish(): removes what was written; a file that stood under the name is as before.
+  ~LlmcTokensWriter();
+
+  /// Appends tokens, each in [0, vocabulary). Waits for the disk now and then. Throws RequestError beyond the 2^31 - 1 tokens that the
+  /// header can count, IoError.
+  void add(std::span<const std::int32_t> tokens);
+  /// The file stands under its name, on the disk. Throws IoError.
+  void finish();
+
+ private:
+  void flush();
+  std::string path_;
+  std::int64_t vocabulary_;
+  bool is_finished_ = false;
+  File file_;
+  std::int64_t tokens_ = 0;             // written
+  std::vector<std::uint16_t> pending_;  // that follow them
 };
 
 }  // namespace sluice::formats

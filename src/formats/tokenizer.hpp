@@ -24,7 +24,8 @@ class Tokenizer {
   /// The largest token id and one, added tokens included.
   virtual std::int64_t vocabulary() const = 0;
   /// Appends the ids of valid UTF-8 (the byte tokenizer: any bytes), without a beginning or an end of document. Special tokens that
-  /// are written out in the text ("<|im_end|>") become their ids, as Hugging Face's tokenizers do. Time linear in the text (up to a logarithm).
+  /// are written out in the text ("<|im_end|>") become their ids, as Hugging Face's tokenizers do. Time linear in the text (up to a
+  /// logarithm).
   virtual void encode(std::string_view text, std::vector<std::int32_t>& out) const = 0;
   /// The inverse: bytes, which may be invalid UTF-8 where the ids cut a character. Special tokens are written out unless skipped.
   /// Throws RequestError for an id that isn't in the vocabulary, naming its place.

@@ -58,5 +58,34 @@ TEST(LlmcTokens, RefusesWhatIsNoneOrDamaged) {
   refuse(negative, {"number of tokens: found -2147483645"});
 }
 
+TEST(LlmcTokensWriter, WritesWhatTheReaderReads) {
+  const TempDir dir;
+  std::vector<std::int32_t> all;
+  {
+    LlmcTokensWriter writer(dir / "a.bin", 65536);
+    for (int part = 0; part < 3; ++part) {
+      std::vector<std::int32_t> tokens;
+      for (int i = 0; i < 400'000; ++i) tokens.push_back((i * 7 + part) % 65536);
+      writer.add(tokens);
+      all.insert(all.end(), tokens.begin(), tokens.end());
+    }
+    EXPECT_FALSE(std::filesystem::exists(dir / "a.bin")) << "before the end nothing stands under the name";
+    writer.finish();
+  }
+  const LlmcTokens tokens(dir / "a.bin");
+  ASSERT_EQ(tokens.tokens(), static_cast<std::int64_t>(all.size()));
+  std::vector<std::int32_t> found(all.size());
+  tokens.read(0, tokens.tokens(), found.data());
+  EXPECT_EQ(found, all);
+  {
+    LlmcTokensWriter writer(dir / "a.bin", 10);
+    writer.add(std::vector<std::int32_t>{1});
+    EXPECT_THROW(writer.add(std::vector<std::int32_t>{10}), LogicError);
+  }
+  EXPECT_EQ(LlmcTokens(dir / "a.bin").tokens(), tokens.tokens()) << "an unfinished one changes nothing";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
+  expect_error<RequestError>([&] { LlmcTokensWriter(dir / "b.bin", 65537); }, {"b.bin", "65536", "65537", "Megatron"});
+}
+
 }  // namespace
 }  // namespace sluice::formats

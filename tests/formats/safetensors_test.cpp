@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "formats/safetensors_bytes.hpp"
+#include "formats/safetensors_writer.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -162,6 +163,17 @@ TEST(Safetensors, SaysWhatADirectoryLacks) {
   const TempDir dir;
   expect_error<EnvironmentError>([&] { Safetensors::open(dir.path()); }, {dir.path(), "model.safetensors", "found neither"});
   expect_error<IoError>([&] { Safetensors::open(dir / "absent.safetensors"); }, {"absent.safetensors"});
+}
+
+TEST(Safetensors, AdvisesHowToConvertPickles) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    const TempDir dir;
+    dir.write(name, "x");
+    expect_error<RequestError>([&] { Safetensors::open(dir.path()); },
+                               {dir.path() + ": found the weights in " + name, "python3 -c", "from_pretrained", "save_pretrained"});
+    SafetensorsWriter::create(dir / "model.safetensors", {{"a", {2}}}).finish();
+    EXPECT_EQ(Safetensors::open(dir.path()).tensors().size(), 1u);  // beside safetensors it is of no matter
+  }
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "formats/safetensors_writer.hpp"
 
+#include <filesystem>
 #include <utility>
 
 #include "base/error.hpp"
 #include "formats/safetensors.hpp"
-#include "formats/safetensors_bytes.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -16,19 +16,17 @@ using testing::expect_error;
 using ::testing::Pair;
 using testing::TempDir;
 
-TEST(SafetensorsWriter, WritesRangesFromSeveralWriters) {
+TEST(SafetensorsWriter, WritesRangesInAnyOrder) {
   const TempDir dir;
   const std::string path = dir / "out.safetensors";
-  SafetensorsWriter first = SafetensorsWriter::create(path, {{"z", {2, 3}}, {"a", {}}, {"e", {0}}});
-  SafetensorsWriter second = SafetensorsWriter::attach(path);
+  SafetensorsWriter writer = SafetensorsWriter::create(path, {{"z", {2, 3}}, {"a", {}}, {"e", {0}}});
   const std::vector<float> head{1, 2, 3, 4};
   const std::vector<float> tail{5, 6};
   const float scalar = 0.1f;
-  first.write("z", 0, 4, head.data());
-  second.write("z", 4, 2, tail.data());
-  second.write("a", 0, 1, &scalar);
-  second.finish();
-  first.finish();
+  writer.write("z", 4, 2, tail.data());
+  writer.write("z", 0, 4, head.data());
+  writer.write("a", 0, 1, &scalar);
+  writer.finish();
 
   const Safetensors file = Safetensors::open(path);
   EXPECT_THAT(file.metadata(), ElementsAre(Pair("format", "pt")));
@@ -82,9 +80,60 @@ TEST(SafetensorsWriter, SaysWhyAFileCannotBeMade) {
         SafetensorsWriter::create(dir / "huge.safetensors", {{"a", {std::int64_t{1} << 59}}});
       },
       {"huge.safetensors", "reserving"});
-  const std::string half =
-      dir.write("half.safetensors", safetensors_bytes(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", "xx"));
-  expect_error<FormatError>([&] { SafetensorsWriter::attach(half); }, {"\"a\"", "found dtype F16", "expected F32"});
+}
+
+TEST(SafetensorsWriter, NarrowsToSixteenBits) {
+  const TempDir dir;
+  const std::string path = dir / "out.safetensors";
+  SafetensorsWriter writer = SafetensorsWriter::create(path, {{"b", {3}, DType::kBF16}, {"h", {3}, DType::kF16}, {"f", {1}}});
+  // The first two lie halfway between two bfloat16: ties go to even. f16 holds all of them exactly.
+  const std::vector<float> values{1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -2.5f};
+  const float whole = 0.1f;
+  writer.write("b", 0, 3, values.data());
+  writer.write("h", 1, 2, values.data() + 1);
+  writer.write("f", 0, 1, &whole);
+  writer.finish();
+  const Safetensors file = Safetensors::open(path);
+  EXPECT_EQ(file.find("b")->dtype, "BF16");
+  EXPECT_EQ(file.find("h")->dtype, "F16");
+  std::vector<float> out(3);
+  file.read_f32(*file.find("b"), 0, 3, out.data());
+  EXPECT_THAT(out, ElementsAre(1.0f, 1.0f + 0x1p-6f, -2.5f));
+  file.read_f32(*file.find("h"), 0, 3, out.data());
+  EXPECT_THAT(out, ElementsAre(0.0f, 1.0f + 3 * 0x1p-8f, -2.5f));
+  file.read_f32(*file.find("f"), 0, 1, out.data());
+  EXPECT_EQ(out[0], 0.1f);
+}
+
+TEST(SafetensorsSetWriter, SplitsBetweenTensorsAndWritesTheIndex) {
+  const TempDir dir;
+  const std::vector<TensorPlace> tensors{{"a", {4}}, {"b", {4}}, {"large", {20}}, {"c", {2}, DType::kBF16}};
+  SafetensorsSetWriter writer(dir.path(), tensors, 32);  // a and b fill one file; "large" is more than one
+  EXPECT_EQ(writer.bytes(), 16 + 16 + 80 + 4);
+  std::vector<float> values(20);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  for (const TensorPlace& tensor : tensors) writer.write(tensor.name, 0, tensor.shape[0], values.data());
+  writer.finish();
+  const Safetensors set = Safetensors::open(dir.path());
+  ASSERT_EQ(set.files().size(), 3u);
+  EXPECT_EQ(set.tensors().size(), 4u);
+  EXPECT_TRUE(std::filesystem::exists(dir / "model-00003-of-00003.safetensors"));
+  std::vector<float> out(20);
+  set.read_f32(*set.find("large"), 0, 20, out.data());
+  EXPECT_EQ(out, values);
+  set.read_f32(*set.find("c"), 0, 2, out.data());
+  EXPECT_EQ(out[1], 1.0f);
+  // Files of a set name each other: the tensors of "a" stand in the first.
+  const Safetensors first = Safetensors::open(dir / "model-00001-of-00003.safetensors");
+  EXPECT_EQ(first.tensors().size(), 2u);
+}
+
+TEST(SafetensorsSetWriter, OneFileNeedsNoIndex) {
+  const TempDir dir;
+  SafetensorsSetWriter writer(dir.path(), {{"a", {4}}, {"b", {4}}});
+  writer.finish();
+  EXPECT_TRUE(std::filesystem::exists(dir / "model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "model.safetensors.index.json"));
 }
 
 }  // namespace
