@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "formats/half.hpp"
+#include "base/half.hpp"
 #include "spec/json_text.hpp"
 
 namespace sluice::formats {
@@ -227,6 +227,14 @@ Safetensors Safetensors::open(const std::string& path) {
     const std::filesystem::path index = at / "model.safetensors.index.json";
     const bool has_index = std::filesystem::exists(index);
     if (!has_index && !std::filesystem::exists(single)) {
+      for (const char* pickled : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+        if (!std::filesystem::exists(at / pickled)) continue;
+        throw RequestError(
+            cat(path, ": found the weights in ", pickled,
+                " alone, a pickle, whose reading runs the code in it; expected safetensors. If you trust its origin, convert "
+                "it: python3 -c \"from transformers import AutoModelForCausalLM as M; d = '",
+                path, "'; M.from_pretrained(d).save_pretrained(d)\""));
+      }
       throw EnvironmentError(cat(path, ": expected model.safetensors or model.safetensors.index.json in it, found neither"));
     }
     at = std::filesystem::exists(single) ? single : index;  // transformers' order

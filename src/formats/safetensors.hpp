@@ -34,7 +34,8 @@ class Safetensors {
   /// `path`: a .safetensors file, an index (.json, with "weight_map"), or a directory with model.safetensors or
   /// model.safetensors.index.json. Reads the headers only and checks all of them: lengths, JSON, dtypes, shapes against byte
   /// ranges, ranges against the file and each other, index against files. Throws FormatError naming file and tensor with what
-  /// was found and expected; IoError when a file is missing or unreadable.
+  /// was found and expected; IoError when a file is missing or unreadable; RequestError, with how to convert it, for a directory that
+  /// has pytorch_model.bin alone.
   static Safetensors open(const std::string& path);
 
   /// All tensors, sorted by name; names are unique.

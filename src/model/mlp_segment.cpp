@@ -1,35 +1,23 @@
 #include <algorithm>
+#include <optional>
 
 #include "base/check.hpp"
 #include "model/pieces.hpp"
 #include "model/segments.hpp"
 #include "ops/gelu.hpp"
-#include "ops/layer_norm.hpp"
+#include "ops/relu.hpp"
+#include "ops/silu_gate.hpp"
 
 namespace sluice::model {
 namespace {
 
-enum Param { kNormGain, kNormBias, kFc1Weight, kFc1Bias, kFc2Weight, kFc2Bias, kParams };
-
 class MlpSegment final : public NamedSegment {
  public:
-  MlpSegment(MlpOptions options, const ModuleFactory& factory)
-      : NamedSegment(SegmentKind::kMlp, options.layer, std::move(options.params)),
-        hidden_(options.hidden),
-        eps_(options.norm_eps),
-        residual_dropout_(options.residual_dropout),
-        fc1_(factory.linear(LinearRole::kColumn, options.hidden, options.ffn)),
-        fc2_(factory.linear(LinearRole::kRow, options.ffn, options.hidden)) {
-    SLUICE_CHECK(fc1_->out() == fc2_->in(), name(), ": fc1 ", fc1_->out(), ", fc2 ", fc2_->in());
-  }
+  MlpSegment(const MlpOptions& options, const ModuleFactory& factory) : MlpSegment(options, factory, ParamList()) {}
 
   bool has_phase(Phase phase) const override { return phase == Phase::kForward || phase == Phase::kRecompute || phase == Phase::kBackward; }
 
-  std::int64_t saved_bytes(const Shape& shape) const override {
-    Pieces pieces;
-    pieces.floats(shape.tokens() * fc1_->out());
-    return pieces.total();
-  }
+  std::int64_t saved_bytes(const Shape& shape) const override { return Saved(*this, shape).total; }
 
   std::int64_t workspace_bytes(Phase phase, const Shape& shape, int threads) const override {
     if (!has_phase(phase)) return 0;
@@ -37,21 +25,24 @@ class MlpSegment final : public NamedSegment {
   }
 
   Work work(Phase phase, const Shape& shape) const override {
-    const std::int64_t n = shape.tokens(), ffn = fc1_->out();
+    if (!has_phase(phase)) return {};
+    const std::int64_t n = shape.tokens();
     const double activation = static_cast<double>(n) * static_cast<double>(hidden_);
-    const double inner = static_cast<double>(n) * static_cast<double>(ffn);
-    const Work recompute = norm_forward_work(n, hidden_) + linear_forward_work(n, hidden_, ffn);
+    const double inner = static_cast<double>(n) * static_cast<double>(up_.out());
+    Work recompute = norm_.forward_work(n) + up_.forward_work(n);
+    if (gate_) recompute = recompute + gate_->forward_work(n);
     if (phase == Phase::kRecompute) return recompute;
-    if (phase == Phase::kForward) {  // the GELU's output; the residual
-      return recompute + traffic(inner) + linear_forward_work(n, ffn, hidden_) + traffic(3 * activation);
+    const double inputs = gate_ ? 2 : 1;  // of the activation
+    if (phase == Phase::kForward) {       // the activation's inputs and output (GELU comes with the product); the residual
+      const double read = activation_ == Activation::kGelu ? 0 : inputs;
+      return recompute + traffic((read + 1) * inner) + down_.forward_work(n) + traffic(3 * activation);
     }
-    if (phase == Phase::kBackward) {
-      const double dropout = residual_dropout_ > 0 ? 2 * activation : 0;
-      return traffic(dropout + 5 * inner) +  // GELU again (read, written), its gradient (two read, one written)
-             linear_backward_work(n, ffn, hidden_) + norm_forward_work(n, hidden_) + linear_backward_work(n, hidden_, ffn) +
-             norm_backward_work(n, hidden_) + traffic(activation);  // the residual's gradient, added to
-    }
-    return {};
+    const double dropout = residual_dropout_ > 0 ? 2 * activation : 0;
+    // The activation again (inputs read, output written), its gradient (inputs and dy read, theirs written).
+    Work backward = traffic(dropout + (inputs + 1 + inputs + 1 + inputs) * inner) + down_.backward_work(n) + norm_.forward_work(n) +
+                    up_.backward_work(n) + norm_.backward_work(n) + traffic(activation);  // the residual's gradient, added to
+    if (gate_) backward = backward + gate_->backward_work(n);
+    return backward;
   }
 
   void run(Phase phase, const SegmentCall& call) const override {
@@ -65,55 +56,113 @@ class MlpSegment final : public NamedSegment {
   }
 
  private:
-  // Forward norms x into y, which is free until the last product; the GELU's output is written over the norm's statistics.
-  struct ForwardScratch {
-    ForwardScratch(const MlpSegment& s, Phase phase, const Shape& shape) {
-      const bool recompute = phase == Phase::kRecompute;
-      Pieces norm;
-      mean = norm.floats(shape.tokens());
-      rstd = norm.floats(shape.tokens());
-      normed = norm.floats(recompute ? shape.tokens() * s.hidden_ : 0);
-      Pieces product;
-      gelu = product.floats(recompute ? 0 : shape.tokens() * s.fc1_->out());
-      total = std::max(norm.total(), product.total());
-    }
-    std::int64_t mean, rstd, normed, gelu, total;
-  };
+  MlpSegment(const MlpOptions& options, const ModuleFactory& factory, ParamList params)
+      : NamedSegment(SegmentKind::kMlp, options.layer),
+        hidden_(options.hidden),
+        activation_(options.activation),
+        residual_dropout_(options.residual_dropout),
+        norm_(options.norm, options.hidden, params),
+        gate_(make_gate(options, factory, params)),
+        up_(options.up, LinearRole::kColumn, factory, params),
+        down_(options.down, LinearRole::kRow, factory, params) {
+    set_params(params);
+    SLUICE_CHECK(up_.out() == down_.in() && (!gate_ || gate_->out() == up_.out()), name(), ": up ", up_.out(), ", down ", down_.in());
+    SLUICE_CHECK(gate_.has_value() == (activation_ == Activation::kSiluGate), name());
+  }
 
-  // `wide` holds the GELU's output, then its gradient, then that of fc1's output; `narrow` the masked d, then the normed x, then
-  // its gradient.
-  struct BackwardScratch {
-    BackwardScratch(const MlpSegment& s, const Shape& shape, int threads) {
+  static std::optional<Projection> make_gate(const MlpOptions& options, const ModuleFactory& factory, ParamList& params) {
+    if (options.gate.weight < 0) return std::nullopt;
+    return Projection(options.gate, LinearRole::kColumn, factory, params);
+  }
+
+  struct Saved {
+    Saved(const MlpSegment& s, const Shape& shape) {
       Pieces pieces;
-      wide = pieces.floats(shape.tokens() * s.fc1_->out());
-      narrow = pieces.floats(shape.tokens() * s.hidden_);
-      mean = pieces.floats(shape.tokens());
-      rstd = pieces.floats(shape.tokens());
-      op = pieces.bytes(ops::layer_norm_workspace_bytes(threads, s.hidden_));
+      up = pieces.floats(shape.tokens() * s.up_.out());
+      gate = pieces.floats(s.gate_ ? shape.tokens() * s.up_.out() : 0);
       total = pieces.total();
     }
-    std::int64_t wide, narrow, mean, rstd, op, total;
+    std::int64_t up, gate, total;
+  };
+
+  // Forward norms x into y, which is free until the last product. The norm's pieces are dead when the activation is written.
+  struct ForwardScratch {
+    ForwardScratch(const MlpSegment& s, Phase phase, const Shape& shape) : statistics(s.norm_.book(norm, shape.tokens())) {
+      const bool recompute = phase == Phase::kRecompute;
+      normed = norm.floats(recompute ? shape.tokens() * s.hidden_ : 0);
+      Pieces product;
+      activated = product.floats(recompute ? 0 : shape.tokens() * s.up_.out());
+      total = std::max(norm.total(), product.total());
+    }
+    Pieces norm;
+    Norm::Statistics statistics;
+    std::int64_t normed, activated, total;
+  };
+
+  // `wide` holds the activation's output, then its gradient, then that of up's output; `gate` that of gate's output; `narrow` the
+  // masked d, then the normed x, then its gradient.
+  struct BackwardScratch {
+    BackwardScratch(const MlpSegment& s, const Shape& shape, int threads)
+        : wide(pieces.floats(shape.tokens() * s.up_.out())),
+          gate(pieces.floats(s.gate_ ? shape.tokens() * s.up_.out() : 0)),
+          narrow(pieces.floats(shape.tokens() * s.hidden_)),
+          statistics(s.norm_.book(pieces, shape.tokens())) {
+      op = pieces.bytes(s.norm_.workspace_bytes(threads));
+      total = pieces.total();
+    }
+    Pieces pieces;
+    std::int64_t wide, gate, narrow;
+    Norm::Statistics statistics;
+    std::int64_t op, total;
   };
 
   ops::DropoutSite residual_site(const SegmentCall& call) const {
     return dropout_site(residual_dropout_, "mlp_residual", layer(), call.step);
   }
 
+  void activate(const SegmentCall& call, const float* up, const float* gate, float* y) const {
+    const std::int64_t inner = call.shape.tokens() * up_.out();
+    switch (activation_) {
+      case Activation::kGelu:
+        return ops::gelu_forward(*call.ops, up, inner, y);
+      case Activation::kRelu:
+        return ops::relu_forward(*call.ops, up, inner, y);
+      case Activation::kSiluGate:
+        return ops::silu_gate_forward(*call.ops, gate, up, inner, y);
+    }
+  }
+
+  /// d: of the activation's output on entry, of up's on return.
+  void activate_backward(const SegmentCall& call, const float* up, const float* gate, float* d, float* dgate) const {
+    const std::int64_t inner = call.shape.tokens() * up_.out();
+    switch (activation_) {
+      case Activation::kGelu:
+        return ops::gelu_backward(*call.ops, up, d, inner, d);
+      case Activation::kRelu:
+        return ops::relu_backward(*call.ops, up, d, inner, d);
+      case Activation::kSiluGate:
+        return ops::silu_gate_backward(*call.ops, gate, up, d, inner, dgate, d);
+    }
+  }
+
   void forward(Phase phase, const SegmentCall& call) const {
     const bool recompute = phase == Phase::kRecompute;
     SLUICE_CHECK(recompute || call.y != nullptr, name());
     const ops::Context& ctx = *call.ops;
-    const std::int64_t n = call.shape.tokens();
+    const Saved saved(*this, call.shape);
     const ForwardScratch scratch(*this, phase, call.shape);
-    float* const pre = floats_at(call.saved, 0);
+    float* const up = floats_at(call.saved, saved.up);
+    float* const gate = floats_at(call.saved, saved.gate);
     float* const normed = recompute ? floats_at(call.workspace, scratch.normed) : call.y;
-    float* const gelu = recompute ? nullptr : floats_at(call.workspace, scratch.gelu);
+    float* const activated = floats_at(call.workspace, scratch.activated);
+    const bool fuses = activation_ == Activation::kGelu && !recompute;
 
-    ops::layer_norm_forward(ctx, call.x, call.params[kNormGain], call.params[kNormBias], eps_, n, hidden_, normed,
-                            floats_at(call.workspace, scratch.mean), floats_at(call.workspace, scratch.rstd));
-    fc1_->forward(ctx, n, normed, call.params[kFc1Weight], call.params[kFc1Bias], pre, gelu);
+    norm_.forward(call, call.shape.tokens(), call.x, normed, scratch.statistics);
+    if (gate_) gate_->forward(call, normed, gate, gate_->out(), nullptr);
+    up_.forward(call, normed, up, up_.out(), fuses ? activated : nullptr);
     if (recompute) return;
-    fc2_->forward(ctx, n, gelu, call.params[kFc2Weight], call.params[kFc2Bias], call.y, nullptr);
+    if (!fuses) activate(call, up, gate, activated);
+    down_.forward(call, activated, call.y, hidden_, nullptr);
     ops::dropout_add(ctx, residual_site(call), row_positions(call), hidden_, call.y, call.x, call.y);
   }
 
@@ -121,54 +170,44 @@ class MlpSegment final : public NamedSegment {
     SLUICE_CHECK(call.d != nullptr, name());
     const ops::Context& ctx = *call.ops;
     const std::int64_t n = call.shape.tokens();
-    const auto accumulate = [&](Param param) { return call.accumulate[param] != 0; };
+    const Saved saved(*this, call.shape);
     const BackwardScratch scratch(*this, call.shape, ctx.threads);
-    const float* const pre = floats_at(call.saved, 0);
+    const float* const up = floats_at(call.saved, saved.up);
+    const float* const gate = floats_at(call.saved, saved.gate);
     float* const wide = floats_at(call.workspace, scratch.wide);
+    float* const dgate = floats_at(call.workspace, scratch.gate);
     float* const narrow = floats_at(call.workspace, scratch.narrow);
-    float* const mean = floats_at(call.workspace, scratch.mean);
-    float* const rstd = floats_at(call.workspace, scratch.rstd);
 
     const ops::DropoutSite residual = residual_site(call);
-    const float* branch = call.d;  // d loss / d fc2's output
+    const float* branch = call.d;  // d loss / d the last product
     if (residual.rate > 0) {
       ops::dropout_backward(ctx, residual, row_positions(call), hidden_, call.d, narrow);
       branch = narrow;
     }
-    const std::int64_t inner = n * fc1_->out();
-    ops::gelu_forward(ctx, pre, inner, wide);
-    fc2_->backward_weight(ctx, n, branch, wide, call.grads[kFc2Weight], accumulate(kFc2Weight), call.grads[kFc2Bias], accumulate(kFc2Bias));
-    fc2_->backward_input(ctx, n, branch, call.params[kFc2Weight], wide);
-    ops::gelu_backward(ctx, pre, wide, inner, wide);
-    ops::layer_norm_forward(ctx, call.x, call.params[kNormGain], call.params[kNormBias], eps_, n, hidden_, narrow, mean, rstd);
-    fc1_->backward_weight(ctx, n, wide, narrow, call.grads[kFc1Weight], accumulate(kFc1Weight), call.grads[kFc1Bias], accumulate(kFc1Bias));
-    fc1_->backward_input(ctx, n, wide, call.params[kFc1Weight], narrow);
-    norm_backward(ctx, {.x = call.x,
-                        .gain = call.params[kNormGain],
-                        .mean = mean,
-                        .rstd = rstd,
-                        .dy = narrow,
-                        .n = n,
-                        .c = hidden_,
-                        .dx = call.d,
-                        .dx_accumulate = true,
-                        .dgain = call.grads[kNormGain],
-                        .dbias = call.grads[kNormBias],
-                        .accumulate_gain = accumulate(kNormGain),
-                        .accumulate_bias = accumulate(kNormBias),
-                        .workspace = call.workspace + scratch.op});
+    activate(call, up, gate, wide);
+    down_.backward_weight(call, branch, hidden_, wide);
+    down_.backward_input(call, branch, hidden_, wide, false);
+    activate_backward(call, up, gate, wide, dgate);
+    norm_.forward(call, n, call.x, narrow, scratch.statistics);
+    up_.backward_weight(call, wide, up_.out(), narrow);
+    if (gate_) gate_->backward_weight(call, dgate, gate_->out(), narrow);
+    up_.backward_input(call, wide, up_.out(), narrow, false);
+    if (gate_) gate_->backward_input(call, dgate, gate_->out(), narrow, true);
+    norm_.backward(call, n, call.x, narrow, call.d, true, false, scratch.statistics, call.workspace + scratch.op);
   }
 
   std::int64_t hidden_;
-  double eps_, residual_dropout_;
-  std::unique_ptr<Linear> fc1_, fc2_;
+  Activation activation_;
+  double residual_dropout_;
+  Norm norm_;
+  std::optional<Projection> gate_;
+  Projection up_, down_;
 };
 
 }  // namespace
 
-std::unique_ptr<Segment> make_mlp_segment(MlpOptions options, const ModuleFactory& factory) {
-  SLUICE_CHECK(options.params.size() == kParams, "mlp takes ", kParams, " parameters, got ", options.params.size());
-  return std::make_unique<MlpSegment>(std::move(options), factory);
+std::unique_ptr<Segment> make_mlp_segment(const MlpOptions& options, const ModuleFactory& factory) {
+  return std::make_unique<MlpSegment>(options, factory);
 }
 
 }  // namespace sluice::model

@@ -1,6 +1,12 @@
 #include "model/model.hpp"
 
+#include <algorithm>
+
 #include "base/check.hpp"
+#include "base/hash.hpp"
+#include "base/rng.hpp"
+#include "model/family.hpp"
+#include "ops/fill.hpp"
 
 namespace sluice::model {
 
@@ -8,6 +14,18 @@ std::int64_t ParamSpec::elements() const {
   std::int64_t n = 1;
   for (const std::int64_t extent : shape) n *= extent;
   return n;
+}
+
+void initialise(const ops::Context& ops, const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count,
+                float* values) {
+  if (param.init == Init::kZeros) return ops::fill(ops, values, count, 0.0f);
+  if (param.init == Init::kOnes) return ops::fill(ops, values, count, 1.0f);
+  const auto key = rng_key(seed, RngPurpose::kInit, Hash().add(param.name).value());
+  ops::fill_normal(ops, values, count, static_cast<float>(param.init_std), key, static_cast<std::uint64_t>(first));
+  if (param.zero_row < 0) return;
+  const std::int64_t width = param.elements() / param.shape.front();
+  const std::int64_t begin = std::max(first, param.zero_row * width), end = std::min(first + count, (param.zero_row + 1) * width);
+  if (begin < end) ops::fill(ops, values + (begin - first), end - begin, 0.0f);
 }
 
 std::string_view name_of(SegmentKind kind) {
@@ -51,13 +69,18 @@ std::int64_t Model::activation_bytes(const Shape& shape) const {
 }
 
 double model_flops(const spec::ModelSpec& spec, std::int64_t tokens, std::int64_t sequence) {
-  const double c = static_cast<double>(spec.hidden);
-  const double f = static_cast<double>(spec.ffn);
-  const double layers = static_cast<double>(spec.layers);
-  const double block = 4 * c * c + 2 * c * f + 4 * c + f + c + 4 * c;  // products, their biases, two norms
+  const Family& family = family_of(spec);
+  const auto c = static_cast<double>(spec.hidden), f = static_cast<double>(spec.ffn), layers = static_cast<double>(spec.layers);
+  const auto d = static_cast<double>(spec.head_width());
+  const double queries = static_cast<double>(spec.heads) * d, qkv = queries + 2 * static_cast<double>(spec.key_value_heads()) * d;
+  const double norm = family.norm == NormKind::kLayer ? 2 * c : c;
+  const double inner = family.activation == Activation::kSiluGate ? 2 * f : f;  // width of what goes into the activation
+  const double products = c * qkv + queries * c + c * inner + f * c;
+  const double biases = (family.qkv_bias ? qkv : 0) + (family.out_bias ? c : 0) + (family.mlp_bias ? inner + c : 0);
+  const double block = products + biases + 2 * norm + (family.has_query_key_norm ? 2 * d : 0);
   const double tables = static_cast<double>(spec.vocab) * c * (spec.tied_head ? 1 : 2);
-  const double n = tables + layers * block + 2 * c;
-  return static_cast<double>(tokens) * (6 * n + 12 * layers * c * static_cast<double>(sequence));
+  const double n = tables + layers * block + norm;
+  return static_cast<double>(tokens) * (6 * n + 12 * layers * queries * static_cast<double>(sequence));
 }
 
 }  // namespace sluice::model

@@ -1,5 +1,6 @@
 #pragma once
-// The segments that models are built of. Indices in `params` are into Model::params.
+// The segments that models are built of. Indices of parameters in the options are into Model::params; a segment's own order of them is that
+// of first use.
 
 #include <cstdint>
 #include <memory>
@@ -10,45 +11,59 @@
 
 #include "model/model.hpp"
 #include "model/modules.hpp"
+#include "model/parts.hpp"
 
 namespace sluice::model {
 
-/// y = dropout(wte[ids] + wpe). params: wte [vocab, C], wpe [context, C]. Saves nothing.
+/// y = dropout(table[ids] + positions), positions [row first_position_row + t of their table] only where there is such a table.
+/// padding (-1: none): the token whose row has no gradient from here. Saves nothing.
 struct EmbeddingOptions {
   std::int64_t vocab, context, hidden;
   double dropout;
-  std::vector<int> params;
+  std::int64_t padding;
+  int table;      // [vocab, C]
+  int positions;  // [position_rows, C]; -1: none
+  std::int64_t position_rows, first_position_row;
 };
-std::unique_ptr<Segment> make_embedding_segment(EmbeddingOptions options);
+std::unique_ptr<Segment> make_embedding_segment(const EmbeddingOptions& options);
 
-/// y = x + dropout(proj(attention(qkv(norm(x))))). params: norm gain and bias, qkv weight and bias, proj weight and bias.
-/// Saves qkv, the attention's output and logsumexp. The normed x is computed again in backward from x: one pass over
-/// [tokens, C] (8 C bytes a token beside 24 C^2 flops) for a quarter less saved memory; mean and rstd come with it.
+/// y = x + dropout(out(attention(turn(qkv(norm(x)))))), where qkv is one linear layer or three that write side by side (queries, then keys,
+/// then values), and `turn` norms each head's query and key (where query_norm is given) and turns them by their positions (where
+/// inverse_frequencies are).
+/// Saves qkv, the attention's output and, at the end, the logsumexp: qkv as the attention takes it, but with norms of queries and keys as
+/// the layers gave it, since a norm's gradient needs its input; turning is done again in backward then. The normed x is computed again in
+/// backward from x: one pass over [tokens, C] (8 C bytes a token beside 24 C^2 flops) for a quarter less saved memory; its statistics come
+/// with it.
 struct AttentionOptions {
-  std::int64_t layer, hidden, heads;
-  double norm_eps, attention_dropout, residual_dropout;
-  std::vector<int> params;
+  std::int64_t layer, hidden, heads, kv_heads, head_dim;
+  double attention_dropout, residual_dropout;
+  std::vector<float> inverse_frequencies;  // [head_dim / 2], model/rotary.hpp; empty: not turned
+  NormOptions norm;
+  std::vector<LinearOptions> qkv;
+  NormOptions query_norm, key_norm;
+  LinearOptions out;
 };
 std::unique_ptr<Segment> make_attention_segment(AttentionOptions options, const ModuleFactory& factory);
 
-/// y = x + dropout(fc2(gelu_tanh(fc1(norm(x))))). params: norm gain and bias, fc1 weight and bias, fc2 weight and bias.
-/// Saves fc1's output only; the normed x and the GELU are computed again in backward: two passes without a product, for
-/// less than half of the memory that saving them takes.
+/// y = x + dropout(down(activation(up(norm(x))))), with a gate for silu(gate) * up. Saves the outputs of up and gate; the normed x and the
+/// activation are computed again in backward: passes without a product, for less than half of the memory that saving them takes.
 struct MlpOptions {
   std::int64_t layer, hidden, ffn;
-  double norm_eps, residual_dropout;
-  std::vector<int> params;
+  Activation activation;
+  double residual_dropout;
+  NormOptions norm;
+  LinearOptions gate, up, down;
 };
-std::unique_ptr<Segment> make_mlp_segment(MlpOptions options, const ModuleFactory& factory);
+std::unique_ptr<Segment> make_mlp_segment(const MlpOptions& options, const ModuleFactory& factory);
 
-/// Cross-entropy of norm(x) W^T in row tiles, so that [tokens, vocab] never exists. params: norm gain and bias, W [vocab, C]
-/// (the token table where the head is tied). Gradients come with the loss (kForwardBackward).
+/// Cross-entropy of norm(x) W^T in row tiles, so that [tokens, vocab] never exists. W [vocab, C] (the token table where the head is tied).
+/// Gradients come with the loss (kForwardBackward).
 struct HeadOptions {
   std::int64_t vocab, hidden;
-  double norm_eps;
-  std::vector<int> params;
+  NormOptions norm;
+  int weight;
 };
-std::unique_ptr<Segment> make_head_segment(HeadOptions options);
+std::unique_ptr<Segment> make_head_segment(const HeadOptions& options);
 
 /// Rows of one tile of the head: logits of at most 32 MiB, but at least 64 rows, since narrower products are slow and each
 /// tile passes once over the gradient of W; a multiple of 32 unless that is all `tokens`.
@@ -57,13 +72,15 @@ std::int64_t head_tile_rows(std::int64_t tokens, std::int64_t vocab);
 /// What all segments share: who they are and whether a call gives them what they need.
 class NamedSegment : public Segment {
  public:
-  NamedSegment(SegmentKind kind, std::int64_t layer, std::vector<int> params) : kind_(kind), layer_(layer), params_(std::move(params)) {}
+  NamedSegment(SegmentKind kind, std::int64_t layer) : kind_(kind), layer_(layer) {}
   SegmentKind kind() const final { return kind_; }
   std::int64_t layer() const final { return layer_; }
   std::string name() const final;
   std::span<const int> params() const final { return params_; }
 
  protected:
+  /// Once, when the segment has made its parts.
+  void set_params(ParamList& params) { params_ = params.take(); }
   /// Throws LogicError unless the phase exists here and the call has a context, a shape, all parameters and, where `grads`,
   /// all gradients with their flags.
   void check_call(Phase phase, const SegmentCall& call, bool grads) const;
@@ -80,26 +97,10 @@ ops::DropoutSite dropout_site(double rate, std::string_view site, std::int64_t l
 /// The rows of a call as dropout sees them.
 ops::RowPositions row_positions(const SegmentCall& call);
 
-/// ops::layer_norm_backward with one accumulate flag for the gain and one for the bias.
-struct NormBackward {
-  const float *x, *gain, *mean, *rstd, *dy;
-  std::int64_t n, c;
-  float* dx;
-  bool dx_accumulate;
-  float *dgain, *dbias;
-  bool accumulate_gain, accumulate_bias;
-  void* workspace;
-};
-void norm_backward(const ops::Context& ctx, const NormBackward& args);
-
 /// Work of pieces that segments share; f32, elementwise flops not counted (memory bounds those passes).
 Work operator+(const Work& a, const Work& b);
-Work norm_forward_work(std::int64_t n, std::int64_t c);
-Work norm_backward_work(std::int64_t n, std::int64_t c);
-/// [n, in] [in, out] with a bias if `bias`: 2 n in out flops, each operand read and the product written once.
+/// [m, k] [k, n]: 2 m n k flops, each operand read and the product written once.
 Work product_work(std::int64_t m, std::int64_t n, std::int64_t k);
-Work linear_forward_work(std::int64_t n, std::int64_t in, std::int64_t out);
-Work linear_backward_work(std::int64_t n, std::int64_t in, std::int64_t out);
 /// Reads and writes of `floats` f32.
 Work traffic(double floats);
 

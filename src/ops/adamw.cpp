@@ -28,6 +28,8 @@ void adamw(const Context& ctx, const AdamwArgs& args) {
   SLUICE_CHECK(args.count >= 1, "adamw's step count starts at 1, not at ", args.count);
   SLUICE_CHECK(args.beta1 >= 0 && args.beta1 < 1 && args.beta2 >= 0 && args.beta2 < 1, "adamw's betas ", args.beta1, ", ", args.beta2,
                " are outside [0, 1)");
+  SLUICE_CHECK(args.copy == nullptr || args.copy_dtype == DType::kBF16 || args.copy_dtype == DType::kF16, "adamw's copy in ",
+               name_of(args.copy_dtype));
   const AdamwFactors factors = adamw_factors(args);
   return wants_reference(ctx) ? reference::adamw(args, factors) : cpu::adamw(ctx, args, factors);
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/dtype.hpp"
 #include "ops/context.hpp"
 
 namespace sluice::ops {
@@ -20,7 +21,10 @@ struct AdamwArgs {
   double learning_rate;
   double beta1, beta2, eps, weight_decay;
   std::int64_t count;    // t, from 1
-  float grad_scale = 1;  // clip factor
+  float grad_scale = 1;  // clip factor over loss scale
+  /// Not null: `param` rounded to `copy_dtype` (kBF16 or kF16) is written here as well, in the same pass (30 B an element).
+  std::uint16_t* copy = nullptr;
+  DType copy_dtype = DType::kBF16;
 };
 void adamw(const Context& ctx, const AdamwArgs& args);
 

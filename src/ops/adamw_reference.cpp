@@ -14,6 +14,7 @@ void adamw(const AdamwArgs& args, const AdamwFactors& f) {
     args.moment2[i] = v;
     args.param[i] = args.param[i] * f.decay - f.step_size * (m / (std::sqrt(v) / f.root_correction + f.eps));
   }
+  if (args.copy != nullptr) narrow(args.param, args.n, args.copy_dtype, args.copy);
 }
 
 }  // namespace sluice::ops::reference

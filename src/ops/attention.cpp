@@ -11,6 +11,8 @@ namespace {
 void check_attention(const Context& ctx, const AttentionShape& shape, const DropoutSite& site, const RowPositions& positions) {
   SLUICE_CHECK(shape.rows >= 1 && shape.tokens >= 1 && shape.heads >= 1 && shape.head_dim >= 1, "attention over ", shape.rows, " rows of ",
                shape.tokens, " tokens, ", shape.heads, " heads of ", shape.head_dim);
+  SLUICE_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "attention of ", shape.heads, " heads with ", shape.kv_heads,
+               " of keys and values");
   SLUICE_CHECK(ctx.threads >= 1, "attention on ", ctx.threads, " threads");
   SLUICE_CHECK(site.rate >= 0 && site.rate < 1, "a dropout rate of ", site.rate, " is outside [0, 1)");
   if (site.rate == 0) return;  // positions serve the dropout counters alone
@@ -23,24 +25,31 @@ void check_attention(const Context& ctx, const AttentionShape& shape, const Drop
 
 }  // namespace
 
-void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site,
                        const RowPositions& positions, float* out, float* lse, void* workspace) {
   check_attention(ctx, shape, site, positions);
-  SLUICE_CHECK(qkv != nullptr && out != nullptr && lse != nullptr && workspace != nullptr, "attention_forward without one of its arrays");
-  return wants_reference(ctx) ? reference::attention_forward(shape, qkv, site, positions, out, lse)
-                              : cpu::attention_forward(ctx, shape, qkv, site, positions, out, lse, workspace);
+  SLUICE_CHECK(qk != nullptr && v != nullptr && out != nullptr && lse != nullptr && workspace != nullptr,
+               "attention_forward without one of its arrays");
+  return wants_reference(ctx) ? reference::attention_forward(shape, qk, v, site, positions, out, lse)
+                              : cpu::attention_forward(ctx, shape, qk, v, site, positions, out, lse, workspace);
 }
 
-void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
-                        const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace) {
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const float* out,
+                        const float* lse, const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv,
+                        void* workspace) {
   check_attention(ctx, shape, site, positions);
-  SLUICE_CHECK(qkv != nullptr && out != nullptr && lse != nullptr && dout != nullptr && dqkv != nullptr && workspace != nullptr,
-               "attention_backward without one of its arrays");
-  const auto bytes = static_cast<std::uintptr_t>(shape.rows * shape.tokens * 3 * shape.heads * shape.head_dim) * sizeof(float);
-  const auto source = reinterpret_cast<std::uintptr_t>(qkv), target = reinterpret_cast<std::uintptr_t>(dqkv);
-  SLUICE_CHECK(target + bytes <= source || source + bytes <= target, "attention_backward's dqkv overlaps qkv");
-  return wants_reference(ctx) ? reference::attention_backward(shape, qkv, out, lse, dout, site, positions, dqkv)
-                              : cpu::attention_backward(ctx, shape, qkv, out, lse, dout, site, positions, dqkv, workspace);
+  SLUICE_CHECK(
+      qk != nullptr && v != nullptr && out != nullptr && lse != nullptr && dout != nullptr && dqkv != nullptr && workspace != nullptr,
+      "attention_backward without one of its arrays");
+  const std::int64_t last = (shape.rows * shape.tokens - 1) * shape.width(), v_width = shape.kv_heads * shape.head_dim;
+  const auto overlaps = [&](const float* x, std::int64_t width) {  // tokens of `width` floats
+    const auto begin = reinterpret_cast<std::uintptr_t>(x), end = reinterpret_cast<std::uintptr_t>(x + last + width);
+    const auto target = reinterpret_cast<std::uintptr_t>(dqkv), target_end = reinterpret_cast<std::uintptr_t>(dqkv + last + shape.width());
+    return begin < target_end && target < end;
+  };
+  SLUICE_CHECK(!overlaps(qk, shape.width() - v_width) && !overlaps(v, v_width), "attention_backward's dqkv overlaps its inputs");
+  return wants_reference(ctx) ? reference::attention_backward(shape, qk, v, out, lse, dout, site, positions, dqkv)
+                              : cpu::attention_backward(ctx, shape, qk, v, out, lse, dout, site, positions, dqkv, workspace);
 }
 
 std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads) {

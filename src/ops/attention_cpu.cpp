@@ -76,25 +76,27 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes; of a cache line
 
-/// Calls body(head, tiles, keep, row, head index) for every head of every row, shared among the threads.
+/// Calls body(head, tiles, keep, row, head index) for every head of every row, shared among the threads; `together` heads in a row
+/// (a divisor of heads) fall to one thread, one after another.
 template <typename Body>
-void for_each_head(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
-                   const RowPositions& positions, void* workspace, const Body& body) {
+void for_each_head(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site,
+                   const RowPositions& positions, std::int64_t together, void* workspace, const Body& body) {
   const std::int64_t width = shape.heads * shape.head_dim;
   const auto aligned = round_up(reinterpret_cast<std::intptr_t>(workspace), kAlignment);
   float* floats = reinterpret_cast<float*>(aligned);
-  parallel_shares(ctx.threads, shape.rows * shape.heads, 1, [&](std::int64_t begin, std::int64_t end, int share) {
+  parallel_shares(ctx.threads, shape.rows * shape.heads, together, [&](std::int64_t begin, std::int64_t end, int share) {
     const AttentionTiles tiles = tiles_in(floats + share * tiles_floats(shape.tokens, shape.head_dim), shape.tokens, shape.head_dim);
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t row = item / shape.heads, index = item % shape.heads;
-      const float* q = qkv + row * shape.tokens * 3 * width + index * shape.head_dim;
+      const std::int64_t first = row * shape.tokens * shape.width();
+      const std::int64_t kv = first + index / (shape.heads / shape.kv_heads) * shape.head_dim;
       const AttentionHead head{shape.tokens,
                                shape.head_dim,
                                round_up(shape.head_dim, kVector),
-                               q,
-                               q + width,
-                               q + 2 * width,
-                               3 * width,
+                               qk + first + index * shape.head_dim,
+                               qk + width + kv,
+                               v + kv,
+                               shape.width(),
                                width,
                                static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
                                dropout_scale(site.rate)};
@@ -121,25 +123,28 @@ std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads)
   return threads * tiles_floats(shape.tokens, shape.head_dim) * static_cast<std::int64_t>(sizeof(float)) + kAlignment;
 }
 
-void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site,
                        const RowPositions& positions, float* out, float* lse, void* workspace) {
   const auto kernel = ctx.isa == device::Isa::kAvx512 ? avx512::attention_forward_head : avx2::attention_forward_head;
-  for_each_head(ctx, shape, qkv, site, positions, workspace,
+  for_each_head(ctx, shape, qk, v, site, positions, 1, workspace,
                 [&](const AttentionHead& head, const AttentionTiles& tiles, const KeepMask& keep, std::int64_t row, std::int64_t index) {
                   kernel(head, tiles, keep, out + row * shape.tokens * head.ld_out + index * head.head_dim,
                          lse + (row * shape.heads + index) * shape.tokens);
                 });
 }
 
-void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
-                        const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace) {
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const float* out,
+                        const float* lse, const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv,
+                        void* workspace) {
   const auto kernel = ctx.isa == device::Isa::kAvx512 ? avx512::attention_backward_head : avx2::attention_backward_head;
-  for_each_head(ctx, shape, qkv, site, positions, workspace,
+  // Heads that share keys and values add to the same gradients, so they stay together.
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  for_each_head(ctx, shape, qk, v, site, positions, group, workspace,
                 [&](const AttentionHead& head, const AttentionTiles& tiles, const KeepMask& keep, std::int64_t row, std::int64_t index) {
                   const std::int64_t at = row * shape.tokens * head.ld_out + index * head.head_dim;
-                  float* dq = dqkv + (head.q - qkv);
-                  kernel(head, tiles, keep, out + at, lse + (row * shape.heads + index) * shape.tokens, dout + at, dq, dq + head.ld_out,
-                         dq + 2 * head.ld_out);
+                  float* const dv = dqkv + (shape.heads + shape.kv_heads) * shape.head_dim + (head.v - v);
+                  kernel(head, tiles, keep, out + at, lse + (row * shape.heads + index) * shape.tokens, dout + at, dqkv + (head.q - qk),
+                         dqkv + (head.k - qk), dv, index % group == 0, index % group == group - 1);
                 });
 }
 

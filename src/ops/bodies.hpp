@@ -5,6 +5,7 @@
 #include "ops/adamw.hpp"
 #include "ops/attention.hpp"
 #include "ops/context.hpp"
+#include "ops/convert.hpp"
 #include "ops/cross_entropy.hpp"
 #include "ops/dropout.hpp"
 #include "ops/embedding.hpp"
@@ -13,6 +14,10 @@
 #include "ops/grad_norm.hpp"
 #include "ops/layer_norm.hpp"
 #include "ops/matmul.hpp"
+#include "ops/relu.hpp"
+#include "ops/rms_norm.hpp"
+#include "ops/rope.hpp"
+#include "ops/silu_gate.hpp"
 
 namespace sluice::ops {
 
@@ -41,19 +46,24 @@ inline float dropout_scale(float rate) {
 namespace reference {
 void adamw(const AdamwArgs& args, const AdamwFactors& factors);
 /// The two attention bodies allocate a row of scores and one head's gradients in f64.
-void attention_forward(const AttentionShape& shape, const float* qkv, const DropoutSite& site, const RowPositions& positions, float* out,
-                       float* lse);
-void attention_backward(const AttentionShape& shape, const float* qkv, const float* out, const float* lse, const float* dout,
+void attention_forward(const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site, const RowPositions& positions,
+                       float* out, float* lse);
+void attention_backward(const AttentionShape& shape, const float* qk, const float* v, const float* out, const float* lse, const float* dout,
                         const DropoutSite& site, const RowPositions& positions, float* dqkv);
 double cross_entropy(float* logits, std::int64_t n, std::int64_t v, std::int64_t ld, const std::int32_t* targets, float scale,
                      bool gradient);
+void narrow(const float* x, std::int64_t n, DType dtype, std::uint16_t* y);
+void widen(const std::uint16_t* x, std::int64_t n, DType dtype, float* y);
+void round_to(DType dtype, float* x, std::int64_t n);
 void dropout_add(const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x, const float* residual, float* y);
 void dropout_backward(const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy, float* dx);
 void embedding_forward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
                        const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
+void embedding_forward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                       const std::uint16_t* tokens_table, DType dtype, const float* positions_table, std::int64_t c, float* y);
 void embedding_backward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position, const float* dy,
-                        std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table, bool accumulate_tokens,
-                        float* dpositions_table, bool accumulate_positions);
+                        std::int64_t vocab, std::int64_t padding, std::int64_t context, std::int64_t c, float* dtokens_table,
+                        bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
 void fill(float* x, std::int64_t n, float value);
 void fill_normal(float* x, std::int64_t n, float std, std::array<std::uint32_t, 2> key, std::uint64_t first_index);
 void gelu_forward(const float* x, std::int64_t n, float* y);
@@ -64,27 +74,41 @@ void layer_norm_forward(const float* x, const float* gain, const float* bias, do
 void layer_norm_backward(const float* x, const float* gain, const float* mean, const float* rstd, const float* dy, std::int64_t n,
                          std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate, void* workspace);
 void matmul(const MatmulArgs& args);
+void relu_forward(const float* x, std::int64_t n, float* y);
+void relu_backward(const float* x, const float* dy, std::int64_t n, float* dx);
+void rms_norm_forward(const RmsNormShape& shape, const float* x, const float* gain, double eps, float* y, float* rstd);
+void rms_norm_backward(const RmsNormShape& shape, const float* x, const float* gain, const float* rstd, const float* dy, float* dx,
+                       bool dx_accumulate, float* dgain, bool accumulate, void* workspace);
+void rotate(const RopeShape& shape, const float* inverse_frequencies, bool backward, float* x);
+void silu_gate_forward(const float* gate, const float* up, std::int64_t n, float* y);
+void silu_gate_backward(const float* gate, const float* up, const float* dy, std::int64_t n, float* dgate, float* dup);
 void column_sum(const float* dy, std::int64_t m, std::int64_t n, std::int64_t ld, float* db, bool accumulate);
 }  // namespace reference
 
 namespace cpu {
 void adamw(const Context& ctx, const AdamwArgs& args, const AdamwFactors& factors);
-void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qkv, const DropoutSite& site,
+void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site,
                        const RowPositions& positions, float* out, float* lse, void* workspace);
-void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qkv, const float* out, const float* lse,
-                        const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv, void* workspace);
+void attention_backward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const float* out,
+                        const float* lse, const float* dout, const DropoutSite& site, const RowPositions& positions, float* dqkv,
+                        void* workspace);
 std::int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
 double cross_entropy(const Context& ctx, float* logits, std::int64_t n, std::int64_t v, std::int64_t ld, const std::int32_t* targets,
                      float scale, bool gradient);
+void narrow(const Context& ctx, const float* x, std::int64_t n, DType dtype, std::uint16_t* y);
+void widen(const Context& ctx, const std::uint16_t* x, std::int64_t n, DType dtype, float* y);
+void round_to(const Context& ctx, DType dtype, float* x, std::int64_t n);
 void dropout_add(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x,
                  const float* residual, float* y);
 void dropout_backward(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy,
                       float* dx);
 void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
                        const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
+void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
+                       const std::uint16_t* tokens_table, DType dtype, const float* positions_table, std::int64_t c, float* y);
 void embedding_backward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                        const float* dy, std::int64_t vocab, std::int64_t context, std::int64_t c, float* dtokens_table,
-                        bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
+                        const float* dy, std::int64_t vocab, std::int64_t padding, std::int64_t context, std::int64_t c,
+                        float* dtokens_table, bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
 void fill(const Context& ctx, float* x, std::int64_t n, float value);
 void fill_normal(const Context& ctx, float* x, std::int64_t n, float std, std::array<std::uint32_t, 2> key, std::uint64_t first_index);
 void gelu_forward(const Context& ctx, const float* x, std::int64_t n, float* y);
@@ -95,6 +119,14 @@ void layer_norm_forward(const Context& ctx, const float* x, const float* gain, c
 void layer_norm_backward(const Context& ctx, const float* x, const float* gain, const float* mean, const float* rstd, const float* dy,
                          std::int64_t n, std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate,
                          void* workspace);
+void relu_forward(const Context& ctx, const float* x, std::int64_t n, float* y);
+void relu_backward(const Context& ctx, const float* x, const float* dy, std::int64_t n, float* dx);
+void rms_norm_forward(const Context& ctx, const RmsNormShape& shape, const float* x, const float* gain, double eps, float* y, float* rstd);
+void rms_norm_backward(const Context& ctx, const RmsNormShape& shape, const float* x, const float* gain, const float* rstd, const float* dy,
+                       float* dx, bool dx_accumulate, float* dgain, bool accumulate, void* workspace);
+void rotate(const Context& ctx, const RopeShape& shape, const float* inverse_frequencies, bool backward, float* x);
+void silu_gate_forward(const Context& ctx, const float* gate, const float* up, std::int64_t n, float* y);
+void silu_gate_backward(const Context& ctx, const float* gate, const float* up, const float* dy, std::int64_t n, float* dgate, float* dup);
 /// Any instruction set: oneDNN chooses its own.
 void matmul(const Context& ctx, const MatmulArgs& args);
 void column_sum(const Context& ctx, const float* dy, std::int64_t m, std::int64_t n, std::int64_t ld, float* db, bool accumulate);

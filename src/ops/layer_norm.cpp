@@ -21,9 +21,9 @@ void layer_norm_backward(const Context& ctx, const float* x, const float* gain, 
                          std::int64_t n, std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate,
                          void* workspace) {
   SLUICE_CHECK(n >= 1 && c >= 1, "layer_norm_backward of [", n, ", ", c, "]");
-  SLUICE_CHECK(x != nullptr && gain != nullptr && mean != nullptr && rstd != nullptr && dy != nullptr && dx != nullptr &&
-                   dgain != nullptr && dbias != nullptr && workspace != nullptr,
-               "layer_norm_backward without one of its arrays");
+  SLUICE_CHECK(
+      x != nullptr && gain != nullptr && mean != nullptr && rstd != nullptr && dy != nullptr && dx != nullptr && workspace != nullptr,
+      "layer_norm_backward without one of its arrays");
   return wants_reference(ctx)
              ? reference::layer_norm_backward(x, gain, mean, rstd, dy, n, c, dx, dx_accumulate, dgain, dbias, accumulate, workspace)
              : cpu::layer_norm_backward(ctx, x, gain, mean, rstd, dy, n, c, dx, dx_accumulate, dgain, dbias, accumulate, workspace);

@@ -12,7 +12,7 @@ void layer_norm_forward(const Context& ctx, const float* x, const float* gain, c
                         std::int64_t c, float* y, float* mean, float* rstd);
 
 /// dx[n,c] = (dx_accumulate ? dx[n,c] : 0) + d loss / d x[n,c], given dy [N, C];
-/// dgain, dbias [C] are overwritten, or added to if `accumulate`.
+/// dgain, dbias [C] are overwritten, or added to if `accumulate`; null: not wanted.
 /// `workspace`: layer_norm_workspace_bytes(threads, c). Bits depend on N, C, threads only.
 void layer_norm_backward(const Context& ctx, const float* x, const float* gain, const float* mean, const float* rstd, const float* dy,
                          std::int64_t n, std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate,

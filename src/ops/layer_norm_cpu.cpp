@@ -27,16 +27,15 @@ void layer_norm_backward(const Context& ctx, const float* x, const float* gain, 
     kernel(x + begin * c, gain, mean + begin, rstd + begin, dy + begin * c, end - begin, c, dx + begin * c, dx_accumulate,
            sums + 2 * c * share, sums + 2 * c * share + c);
   });
-  for (std::int64_t j = 0; j < c; ++j) {
-    float gain_sum = accumulate ? dgain[j] : 0.0f;
-    float bias_sum = accumulate ? dbias[j] : 0.0f;
-    for (int share = 0; share < ctx.threads; ++share) {
-      gain_sum += sums[2 * c * share + j];
-      bias_sum += sums[2 * c * share + c + j];
+  const auto add_up = [&](float* gradient, const float* first) {
+    for (std::int64_t j = 0; gradient != nullptr && j < c; ++j) {
+      float sum = accumulate ? gradient[j] : 0.0f;
+      for (int share = 0; share < ctx.threads; ++share) sum += first[2 * c * share + j];
+      gradient[j] = sum;
     }
-    dgain[j] = gain_sum;
-    dbias[j] = bias_sum;
-  }
+  };
+  add_up(dgain, sums);
+  add_up(dbias, sums + c);
 }
 
 }  // namespace sluice::ops::cpu

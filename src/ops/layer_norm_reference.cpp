@@ -45,10 +45,12 @@ void layer_norm_backward(const float* x, const float* gain, const float* mean, c
       out = static_cast<float>(dx_accumulate ? out + value : value);
     }
   }
-  for (std::int64_t j = 0; j < c; ++j) {
-    dgain[j] = static_cast<float>(accumulate ? dgain[j] + gain_sums[j] : gain_sums[j]);
-    dbias[j] = static_cast<float>(accumulate ? dbias[j] + bias_sums[j] : bias_sums[j]);
-  }
+  const auto add_up = [&](float* gradient, const double* sums) {
+    for (std::int64_t j = 0; gradient != nullptr && j < c; ++j)
+      gradient[j] = static_cast<float>(accumulate ? gradient[j] + sums[j] : sums[j]);
+  };
+  add_up(dgain, gain_sums);
+  add_up(dbias, bias_sums);
 }
 
 }  // namespace sluice::ops::reference

@@ -1,4 +1,4 @@
-// The whole program against PyTorch and transformers: it starts from the committed weights and tokens (tests/golden/make_gpt2.py), and
+// The whole program against PyTorch and transformers: it starts from the committed weights and tokens (tests/golden/make_models.py), and
 // twenty steps of AdamW with accumulation, clipping and a cosine schedule give the committed losses.
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_P(Parity, TwentyStepsHaveTheLossesOfTransformers) {
                                       .micro_batch = micro / chosen.ranks,
                                       .accumulation = accumulation,
                                       .rcache_elements = chosen.zero_stage == 3 ? 65536 : 0,
-                                      .layers = config.at("n_layer")});
+                                      .layers = config.value(config.at("model_type") == "gpt2" ? "n_layer" : "num_hidden_layers", 0)});
   const ProgramOutcome outcome = run_program(area.launch(chosen.ranks, {"train", file, "--output", area / "run", "--plan", plan}));
   ASSERT_TRUE(ended_with(outcome, 0));
 
@@ -84,7 +84,9 @@ TEST_P(Parity, TwentyStepsHaveTheLossesOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(All, Parity,
                          ::testing::Values(Case{"gpt2_tiny", 1, 0}, Case{"gpt2_tiny", 2, 1}, Case{"gpt2_tiny", 2, 3},
-                                           Case{"gpt2_odd", 2, 2}, Case{"gpt2_untied", 1, 0}),
+                                           Case{"gpt2_odd", 2, 2}, Case{"gpt2_untied", 1, 0}, Case{"opt_tiny", 2, 1},
+                                           Case{"llama_tiny", 2, 3}, Case{"llama_smol", 2, 2}, Case{"mistral_tiny", 1, 0},
+                                           Case{"qwen2_tiny", 2, 3}, Case{"qwen3_tiny", 2, 1}),
                          [](const auto& each) {
                            return std::string(each.param.fixture) + "_ranks" + std::to_string(each.param.ranks) + "_zero" +
                                   std::to_string(each.param.zero_stage);

@@ -183,7 +183,7 @@ TEST_F(Verbs, ConfigCheckListsEveryKeyAndEveryProblem) {
   ASSERT_TRUE(ended_with(good, 0));
   EXPECT_THAT(good.output, HasSubstr("train_batch_size"));
   EXPECT_THAT(good.output, HasSubstr("sluice.checkpoint.interval"));
-  const ProgramOutcome bad = sluice({"config", "check", area_->config(), "--set", "sluice.sed=1", "--set", "optimizer.type=SGD", "--json"});
+  const ProgramOutcome bad = sluice({"config", "check", area_->config(), "--set", "sluice.sed=1", "--set", "amp.enabled=true", "--json"});
   ASSERT_TRUE(ended_with(bad, 2));
   const json found = json::parse(bad.output);
   EXPECT_EQ(found.at("problems").size(), 2U);

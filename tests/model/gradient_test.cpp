@@ -13,7 +13,8 @@ namespace {
 using test::Batch;
 using test::SegmentDriver;
 
-class GradientTest : public ::testing::TestWithParam<test::NamedContext> {};
+using Case = std::tuple<test::NamedContext, std::string>;  // and a family
+class GradientTest : public ::testing::TestWithParam<Case> {};
 
 /// The loss along a direction in one parameter, at a distance from where it is.
 class Probe {
@@ -26,8 +27,7 @@ class Probe {
         origin_(driver.params[param].f32(), driver.params[param].f32() + size()) {}
 
   /// d loss / d distance at 0, to fourth order: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h.
-  double slope(const std::vector<double>& direction) {
-    const double h = 0.01;
+  double slope(const std::vector<double>& direction, double h) {
     const double near = loss_at(direction, h) - loss_at(direction, -h);
     const double far = loss_at(direction, 2 * h) - loss_at(direction, -2 * h);
     return (8 * near - far) / (12 * h);
@@ -52,7 +52,10 @@ class Probe {
 
 TEST_P(GradientTest, MatchesCentralDifferencesOfEveryParameterWithDropout) {
   for (const bool tied : {true, false}) {
-    SegmentDriver driver(test::small_spec(0.25, tied), GetParam().context);
+    const auto& [context, family] = GetParam();
+    spec::ModelSpec spec = test::small_spec_of(family, 0.25, tied);
+    spec.pad_token = -1;  // whose row has a gradient of its own making
+    SegmentDriver driver(spec, context.context);
     test::randomise_params(driver, 5);
     const Batch batch = test::random_batch(3, 9, 37, 6);
     const StepView step{.seed = 77, .step = 3, .training = true, .loss_scale = 1.0f};  // so that d = d (summed loss)
@@ -73,9 +76,17 @@ TEST_P(GradientTest, MatchesCentralDifferencesOfEveryParameterWithDropout) {
           double length = 0;
           for (std::size_t i = first; i < n; i += stride) length += static_cast<double>(grad[i]) * grad[i];
           length = std::sqrt(length);
+          // A key's bias moves all scores of a query alike where positions don't turn keys.
+          const bool is_zero = family == "opt" && driver.model().params[p].name.ends_with("k_proj.bias");
+          if (is_zero) {
+            ASSERT_LT(length, 1e-6 * global) << driver.model().params[p].name;
+            continue;
+          }
           ASSERT_GT(length, 1e-3 * global) << driver.model().params[p].name << ": no signal";
           for (std::size_t i = first; i < n; i += stride) direction[i] = grad[i] / length;
-          EXPECT_NEAR(probe.slope(direction), length, 1e-3 * length + 1e-4 * global)
+          // Where the distance carries a unit over ReLU's corner, the difference is off by about that share of the units.
+          const double h = family == "opt" ? 0.002 : 0.01, tolerance = family == "opt" ? 1e-2 : 1e-3;
+          EXPECT_NEAR(probe.slope(direction, h), length, tolerance * (length + 0.1 * global))
               << driver.model().params[p].name << " " << first << "/" << stride;
         }
       }
@@ -83,7 +94,10 @@ TEST_P(GradientTest, MatchesCentralDifferencesOfEveryParameterWithDropout) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GradientTest, test::single_thread_contexts(), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backends, GradientTest,
+                         ::testing::Combine(test::single_thread_contexts(),
+                                            ::testing::Values("gpt2", "opt", "llama", "mistral", "qwen2", "qwen3")),
+                         [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
 
 }  // namespace
 }  // namespace sluice::model

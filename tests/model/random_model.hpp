@@ -1,5 +1,5 @@
 #pragma once
-// A small model and a small batch with every kind of dropout on.
+// Small models of every family and a small batch, with every kind of dropout on.
 
 #include <cstdint>
 
@@ -20,6 +20,23 @@ inline spec::ModelSpec small_spec(double dropout, bool tied = true) {
           .attention_dropout = dropout,
           .residual_dropout = dropout,
           .tied_head = tied};
+}
+
+/// The same sizes in another family: heads that share keys and values, a width of heads apart from hidden / heads, padding.
+inline spec::ModelSpec small_spec_of(const std::string& family, double dropout, bool tied = true) {
+  spec::ModelSpec spec = small_spec(dropout, tied);
+  spec.family = family;
+  if (family == "gpt2") return spec;
+  spec.pad_token = 5;
+  if (family == "opt") return spec;
+  spec.rope.theta = 50;
+  spec.kv_heads = 1;
+  spec.norm_eps = 1e-6;
+  if (family == "llama") return spec;
+  spec.heads = 6;
+  spec.kv_heads = 3;
+  spec.head_dim = 10;
+  return spec;
 }
 
 /// Gains around 1, everything else around 0, large enough that every term matters.

@@ -35,11 +35,12 @@ double gradient_distance(const SegmentDriver& a, const SegmentDriver& b) {
   return apart / largest;
 }
 
-class SegmentsTest : public ::testing::TestWithParam<test::NamedContext> {
+class SegmentsTest : public ::testing::TestWithParam<std::tuple<test::NamedContext, std::string>> {
  protected:
-  const ops::Context& ctx() const { return GetParam().context; }
+  const ops::Context& ctx() const { return std::get<0>(GetParam()).context; }
+  const std::string& family() const { return std::get<1>(GetParam()); }
   SegmentDriver make_driver(double dropout = 0.3) const {
-    SegmentDriver driver(test::small_spec(dropout), ctx());
+    SegmentDriver driver(test::small_spec_of(family(), dropout), ctx());
     test::randomise_params(driver, 1);
     return driver;
   }
@@ -178,7 +179,7 @@ TEST_P(SegmentsTest, IgnoredTargetsCountForNothing) {
 TEST_P(SegmentsTest, EachGradientHasItsOwnFlag) {
   // The driver's flags follow use; here every pattern of two neighbours that one op fills together.
   for (std::size_t s = 0; s < make_driver().model().segments.size(); ++s) {
-    for (const unsigned pattern : {0b010101u, 0b101010u}) {
+    for (const unsigned pattern : {0x5555u, 0xAAAAu}) {
       SegmentDriver driver = make_driver();
       const Segment& segment = *driver.model().segments[s];
       const bool head = segment.kind() == SegmentKind::kHead;
@@ -228,10 +229,14 @@ TEST_P(SegmentsTest, EachGradientHasItsOwnFlag) {
 }
 
 // A vocabulary that needs several tiles, held against what one tile after another gives when the rows are calls of their own.
-TEST_P(SegmentsTest, HeadTilesGiveWhatTheirRowsGiveAlone) {
+class HeadTest : public SegmentsTest {};
+
+TEST_P(HeadTest, TilesGiveWhatTheirRowsGiveAlone) {
   constexpr std::int64_t kVocab = 120000, kTokens = 150, kHidden = 8;
   ASSERT_EQ(head_tile_rows(kTokens, kVocab), 64);
-  spec::ModelSpec spec{.name = "wide", .vocab = kVocab, .context = kTokens, .hidden = kHidden, .layers = 1, .heads = 1, .ffn = 8};
+  spec::ModelSpec spec{
+      .name = "wide", .family = family(), .vocab = kVocab, .context = kTokens, .hidden = kHidden, .layers = 1, .heads = 1, .ffn = 8};
+  if (family() == "llama") spec.rope.theta = 100;
   SegmentDriver whole(spec, ctx()), parts(spec, ctx());
   for (std::size_t i = 0; i < whole.params.size(); ++i) {
     const float base = whole.model().params[i].init == Init::kOnes ? 1.0f : 0.0f;
@@ -287,7 +292,17 @@ TEST_P(SegmentsTest, BrokenCallsAreDefects) {
   EXPECT_THROW(driver.logits(batch_, 10), LogicError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SegmentsTest, test::all_contexts(), [](const auto& test) { return test.param.name; });
+// With either norm.
+INSTANTIATE_TEST_SUITE_P(Backends, HeadTest, ::testing::Combine(test::single_thread_contexts(), ::testing::Values("gpt2", "llama")),
+                         [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
+// Mistral's segments are LLaMA's.
+INSTANTIATE_TEST_SUITE_P(Backends, SegmentsTest,
+                         ::testing::Combine(test::single_thread_contexts(), ::testing::Values("gpt2", "opt", "llama", "qwen2", "qwen3")),
+                         [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
+INSTANTIATE_TEST_SUITE_P(Threads, SegmentsTest,
+                         ::testing::Combine(::testing::Values(test::NamedContext{"cpu_two_threads", ops::make_cpu_context(2)}),
+                                            ::testing::Values("gpt2", "qwen3")),
+                         [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
 
 }  // namespace
 }  // namespace sluice::model

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/half.hpp"
 #include "ops/ops_test_support.hpp"
 
 namespace sluice::ops::test {
@@ -88,6 +89,30 @@ TEST(Adamw, ChunksOfAnySizeGiveTheSameBits) {
     begin = end;
   }
   EXPECT_TRUE(same_bits(parts.param, whole.param));
+}
+
+TEST(Adamw, WritesTheRoundedParametersAsWell) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const std::int64_t n : {1, 17, 1024, 20001}) {
+      const Values grad = normal_values(n, 5, 0.1f);
+      State plain = make_state(n);
+      adamw(reference_context(), args_of(plain, grad, 2));
+      std::vector<Context> contexts = fast_contexts();
+      contexts.push_back(reference_context());
+      for (const Context& ctx : contexts) {
+        State s = make_state(n);
+        std::vector<std::uint16_t> copy(static_cast<std::size_t>(n) + 1, 0xABCD);
+        AdamwArgs args = args_of(s, grad, 2);
+        args.copy = copy.data();
+        args.copy_dtype = dtype;
+        adamw(ctx, args);
+        EXPECT_TRUE(same_bits(s.param, plain.param)) << text_of(ctx);
+        EXPECT_EQ(copy.back(), 0xABCD);
+        for (std::size_t i = 0; i < s.param.size(); ++i)
+          ASSERT_EQ(copy[i], dtype == DType::kBF16 ? bf16_from_f32(s.param[i]) : f16_from_f32(s.param[i])) << text_of(ctx) << " " << i;
+      }
+    }
+  }
 }
 
 TEST(Adamw, ZeroGradientOnlyDecays) {

@@ -16,9 +16,13 @@ std::int64_t elements(const AttentionShape& s) {
   return s.rows * s.tokens * s.heads * s.head_dim;
 }
 
+std::int64_t qkv_elements(const AttentionShape& s) {
+  return s.rows * s.tokens * s.width();
+}
+
 std::string describe(const AttentionShape& s) {
   return std::to_string(s.rows) + " rows, " + std::to_string(s.tokens) + " tokens, " + std::to_string(s.heads) + " heads of " +
-         std::to_string(s.head_dim);
+         std::to_string(s.head_dim) + " on " + std::to_string(s.kv_heads);
 }
 
 struct Result {
@@ -32,16 +36,18 @@ Result run(const Context& ctx, const AttentionShape& s, const Values& qkv, const
   std::vector<float> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, ctx.threads)) / sizeof(float) + workspace_shift,
                                std::nanf(""));
   const RowPositions positions{samples, s.rows, s.tokens, first_position};
-  attention_forward(ctx, s, qkv.data(), site, positions, r.out.data(), r.lse.data(), workspace.data() + workspace_shift);
-  attention_backward(ctx, s, qkv.data(), r.out.data(), r.lse.data(), dout.data(), site, positions, r.dqkv.data(),
+  const float* const v = qkv.data() + (s.heads + s.kv_heads) * s.head_dim;
+  attention_forward(ctx, s, qkv.data(), v, site, positions, r.out.data(), r.lse.data(), workspace.data() + workspace_shift);
+  attention_backward(ctx, s, qkv.data(), v, r.out.data(), r.lse.data(), dout.data(), site, positions, r.dqkv.data(),
                      workspace.data() + workspace_shift);
   return r;
 }
 
 const std::vector<AttentionShape>& shapes() {
-  static const std::vector<AttentionShape> kShapes = {{1, 1, 1, 1},    {2, 5, 3, 4},    {1, 16, 2, 16},  {1, 63, 1, 8},
-                                                      {1, 64, 2, 64},  {2, 65, 2, 7},   {1, 128, 1, 32}, {1, 130, 3, 64},
-                                                      {1, 200, 1, 33}, {1, 257, 1, 80}, {3, 31, 2, 17},  {1, 70, 2, 128}};
+  static const std::vector<AttentionShape> kShapes = {{1, 1, 1, 1},     {2, 5, 3, 4},       {1, 16, 2, 16},  {1, 63, 1, 8},
+                                                      {1, 64, 2, 64},   {2, 65, 2, 7},      {1, 128, 1, 32}, {1, 130, 3, 64},
+                                                      {1, 200, 1, 33},  {1, 257, 1, 80},    {3, 31, 2, 17},  {1, 70, 2, 128},
+                                                      {2, 65, 6, 7, 3}, {1, 130, 4, 16, 1}, {2, 20, 9, 4, 3}};
   return kShapes;
 }
 
@@ -62,7 +68,7 @@ TEST(Attention, UniformScoresAverageTheValues) {
 
 TEST(Attention, FastBodiesAgreeWithTheReference) {
   for (const AttentionShape& s : shapes()) {
-    const Values qkv = normal_values(3 * elements(s), 1), dout = normal_values(elements(s), 2);
+    const Values qkv = normal_values(qkv_elements(s), 1), dout = normal_values(elements(s), 2);
     for (const DropoutSite& site : {kNoDropout, kDropout}) {
       const std::int64_t first_position = site.rate > 0 ? s.tokens % 4 : 0;
       const Result expected = run(reference_context(), s, qkv, dout, site, first_position);
@@ -89,18 +95,58 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(Attention, GradientsAreCentralDifferences) {
-  const AttentionShape s{1, 7, 2, 3};
-  const Values qkv = normal_values(3 * elements(s), 5), dout = normal_values(elements(s), 6);
-  for (const DropoutSite& site : {kNoDropout, kDropout}) {
-    const Result r = run(reference_context(), s, qkv, dout, site);
-    for (std::size_t i = 0; i < qkv.size(); ++i) {
-      Values up = qkv, down = qkv;
-      up[i] += 1e-2f;
-      down[i] -= 1e-2f;
-      const double slope = (weighted_sum(dout, run(reference_context(), s, up, dout, site).out) -
-                            weighted_sum(dout, run(reference_context(), s, down, dout, site).out)) /
-                           (static_cast<double>(up[i]) - down[i]);
-      EXPECT_NEAR(r.dqkv[i], slope, 3e-3) << i;
+  for (const AttentionShape& s : {AttentionShape{1, 7, 2, 3}, AttentionShape{1, 5, 6, 2, 3}}) {
+    const Values qkv = normal_values(qkv_elements(s), 5), dout = normal_values(elements(s), 6);
+    for (const DropoutSite& site : {kNoDropout, kDropout}) {
+      const Result r = run(reference_context(), s, qkv, dout, site);
+      for (std::size_t i = 0; i < qkv.size(); ++i) {
+        Values up = qkv, down = qkv;
+        up[i] += 1e-2f;
+        down[i] -= 1e-2f;
+        const double slope = (weighted_sum(dout, run(reference_context(), s, up, dout, site).out) -
+                              weighted_sum(dout, run(reference_context(), s, down, dout, site).out)) /
+                             (static_cast<double>(up[i]) - down[i]);
+        EXPECT_NEAR(r.dqkv[i], slope, 3e-3) << i;
+      }
+    }
+  }
+}
+
+// Heads that share keys and values are heads with equal keys and values; the shared gradient is the sum of theirs.
+TEST(Attention, GroupsAreHeadsWithEqualKeysAndValues) {
+  const AttentionShape grouped{2, 70, 6, 10, 2}, whole{2, 70, 6, 10};
+  const Values qkv = normal_values(qkv_elements(grouped), 13), dout = normal_values(elements(grouped), 14);
+  Values repeated(static_cast<std::size_t>(qkv_elements(whole)));
+  const auto offset = [](const AttentionShape& s, std::size_t token, std::size_t part, std::size_t head) {
+    const std::size_t vector =
+        part == 0 ? head : static_cast<std::size_t>(s.heads + (static_cast<std::int64_t>(part) - 1) * s.kv_heads) + head;
+    return token * static_cast<std::size_t>(s.width()) + vector * 10;
+  };
+  for (std::size_t token = 0; token < 140; ++token) {
+    for (std::size_t part = 0; part < 3; ++part) {
+      for (std::size_t head = 0; head < 6; ++head) {
+        std::copy_n(qkv.begin() + static_cast<std::ptrdiff_t>(offset(grouped, token, part, part == 0 ? head : head / 3)), 10,
+                    repeated.begin() + static_cast<std::ptrdiff_t>(offset(whole, token, part, head)));
+      }
+    }
+  }
+  std::vector<Context> contexts = fast_contexts();
+  contexts.push_back(reference_context());
+  for (const Context& ctx : contexts) {
+    for (const DropoutSite& site : {kNoDropout, kDropout}) {
+      const Result r = run(ctx, grouped, qkv, dout, site), expected = run(ctx, whole, repeated, dout, site);
+      EXPECT_TRUE(same_bits(r.out, expected.out)) << text_of(ctx);
+      EXPECT_TRUE(same_bits(r.lse, expected.lse));
+      Values sums(r.dqkv.size());
+      for (std::size_t token = 0; token < 140; ++token) {
+        for (std::size_t part = 0; part < 3; ++part) {
+          for (std::size_t head = 0; head < 6; ++head) {
+            for (std::size_t i = 0; i < 10; ++i)
+              sums[offset(grouped, token, part, part == 0 ? head : head / 3) + i] += expected.dqkv[offset(whole, token, part, head) + i];
+          }
+        }
+      }
+      EXPECT_TRUE(all_near(r.dqkv, sums, 1e-5, 1e-5)) << text_of(ctx);
     }
   }
 }
@@ -121,15 +167,16 @@ TEST(Attention, TokensSeeOnlyTheirPast) {
 }
 
 TEST(Attention, BitsDependNeitherOnThreadsNorCallsNorAddresses) {
-  const AttentionShape s{2, 90, 3, 40};
-  const Values qkv = normal_values(3 * elements(s), 9), dout = normal_values(elements(s), 10);
-  for (const device::Isa isa : fast_isas()) {
-    const Result one = run({Backend::kCpu, isa, 1}, s, qkv, dout, kDropout);
-    for (const int threads : {1, 2, 3, 8}) {
-      const Result r = run({Backend::kCpu, isa, threads}, s, qkv, dout, kDropout, 0, kSamples.data(), static_cast<std::size_t>(threads));
-      EXPECT_TRUE(same_bits(r.out, one.out));
-      EXPECT_TRUE(same_bits(r.lse, one.lse));
-      EXPECT_TRUE(same_bits(r.dqkv, one.dqkv));
+  for (const AttentionShape& s : {AttentionShape{2, 90, 3, 40}, AttentionShape{2, 90, 6, 12, 3}}) {
+    const Values qkv = normal_values(qkv_elements(s), 9), dout = normal_values(elements(s), 10);
+    for (const device::Isa isa : fast_isas()) {
+      const Result one = run({Backend::kCpu, isa, 1}, s, qkv, dout, kDropout);
+      for (const int threads : {1, 2, 3, 8}) {
+        const Result r = run({Backend::kCpu, isa, threads}, s, qkv, dout, kDropout, 0, kSamples.data(), static_cast<std::size_t>(threads));
+        EXPECT_TRUE(same_bits(r.out, one.out));
+        EXPECT_TRUE(same_bits(r.lse, one.lse));
+        EXPECT_TRUE(same_bits(r.dqkv, one.dqkv));
+      }
     }
   }
 }
@@ -149,19 +196,50 @@ TEST(Attention, ARowAloneHasTheSameMask) {
   }
 }
 
+TEST(Attention, ValuesMayStandApart) {
+  const AttentionShape s{2, 70, 4, 12, 2};
+  const Values qkv = normal_values(qkv_elements(s), 15), dout = normal_values(elements(s), 16);
+  Values qk = qkv, values(qkv.size() + 8, std::nanf(""));  // neither holds what belongs to the other
+  for (std::size_t i = 0; i < qkv.size(); ++i) {
+    if (i % 96 < 72) continue;
+    qk[i] = std::nanf("");
+    values[i - 72 + 8] = qkv[i];
+  }
+  std::vector<Context> contexts = fast_contexts();
+  contexts.push_back(reference_context());
+  const RowPositions positions{kSamples.data(), 2, 70, 0};
+  for (const Context& ctx : contexts) {
+    const Result expected = run(ctx, s, qkv, dout, kDropout);
+    Values out(expected.out.size()), lse(expected.lse.size()), dqkv(qkv.size());
+    std::vector<float> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, ctx.threads)) / sizeof(float));
+    attention_forward(ctx, s, qk.data(), values.data() + 8, kDropout, positions, out.data(), lse.data(), workspace.data());
+    attention_backward(ctx, s, qk.data(), values.data() + 8, out.data(), lse.data(), dout.data(), kDropout, positions, dqkv.data(),
+                       workspace.data());
+    EXPECT_TRUE(same_bits(out, expected.out)) << text_of(ctx);
+    EXPECT_TRUE(same_bits(dqkv, expected.dqkv)) << text_of(ctx);
+  }
+}
+
 TEST(Attention, RefusesBadArguments) {
   const AttentionShape s{1, 4, 1, 2};
   Values qkv(24), out(8), lse(4), dqkv(24);
+  const float* const v = qkv.data() + 4;
   std::vector<char> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, 1)));
   const Context ctx = make_cpu_context(1);
   const RowPositions positions{kSamples.data(), 1, 4, 0}, other{kSamples.data(), 1, 5, 0};
-  EXPECT_THROW(attention_forward(ctx, {1, 0, 1, 2}, qkv.data(), kNoDropout, positions, out.data(), lse.data(), workspace.data()),
+  EXPECT_THROW(attention_forward(ctx, {1, 0, 1, 2}, qkv.data(), v, kNoDropout, positions, out.data(), lse.data(), workspace.data()),
                LogicError);
-  EXPECT_THROW(attention_forward(ctx, s, qkv.data(), kDropout, other, out.data(), lse.data(), workspace.data()), LogicError);
-  EXPECT_THROW(attention_forward(ctx, s, qkv.data(), kNoDropout, positions, out.data(), nullptr, workspace.data()), LogicError);
+  EXPECT_THROW(attention_forward(ctx, {1, 4, 3, 2, 2}, qkv.data(), v, kNoDropout, positions, out.data(), lse.data(), workspace.data()),
+               LogicError);
+  EXPECT_THROW(attention_forward(ctx, s, qkv.data(), v, kDropout, other, out.data(), lse.data(), workspace.data()), LogicError);
+  EXPECT_THROW(attention_forward(ctx, s, qkv.data(), v, kNoDropout, positions, out.data(), nullptr, workspace.data()), LogicError);
   EXPECT_THROW(
-      attention_backward(ctx, s, qkv.data(), out.data(), lse.data(), out.data(), kNoDropout, positions, qkv.data(), workspace.data()),
+      attention_backward(ctx, s, qkv.data(), v, out.data(), lse.data(), out.data(), kNoDropout, positions, qkv.data(), workspace.data()),
       LogicError);
+  // Values of their own, which the gradient overwrites.
+  EXPECT_THROW(attention_backward(ctx, s, qkv.data(), dqkv.data() + 20, out.data(), lse.data(), out.data(), kNoDropout, positions,
+                                  dqkv.data(), workspace.data()),
+               LogicError);
 }
 
 }  // namespace

@@ -47,8 +47,10 @@ void run_everything(const Context& ctx) {
   const std::int64_t sample = 1;
   const RowPositions positions{&sample, 1, rows, 0};
   const DropoutSite site{0.1f, {1, 2}};
-  attention_forward(ctx, shape, qkv.data(), site, positions, y.data(), lse.data(), workspace.data());
-  attention_backward(ctx, shape, qkv.data(), y.data(), lse.data(), x.data(), site, positions, dqkv.data(), workspace.data());
+  attention_forward(ctx, shape, qkv.data(), qkv.data() + 2 * shape.heads * shape.head_dim, site, positions, y.data(), lse.data(),
+                    workspace.data());
+  attention_backward(ctx, shape, qkv.data(), qkv.data() + 2 * shape.heads * shape.head_dim, y.data(), lse.data(), x.data(), site, positions,
+                     dqkv.data(), workspace.data());
   dropout_add(ctx, site, positions, c, x.data(), y.data(), y.data());
   gelu_forward(ctx, y.data(), rows * c, y.data());
   column_sum(ctx, dqkv.data(), rows, 3 * c, 3 * c, lse.data(), false);

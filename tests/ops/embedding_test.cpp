@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "ops/convert.hpp"
 #include "ops/ops_test_support.hpp"
 
 namespace sluice::ops::test {
@@ -34,6 +35,30 @@ TEST(Embedding, ForwardAddsTokenAndPosition) {
   }
 }
 
+TEST(Embedding, ForwardWidensAStoredTable) {
+  const std::int64_t rows = 3, tokens = 5, vocab = 11, first = 2;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const std::int64_t c : {1, 16, 50, 768}) {
+      const auto ids = make_ids(rows * tokens, vocab);
+      const Values positions = normal_values(10 * c, 2);
+      Values table = normal_values(vocab * c, 1);
+      std::vector<std::uint16_t> stored(table.size());
+      narrow(reference_context(), table.data(), vocab * c, dtype, stored.data());
+      round_to(reference_context(), dtype, table.data(), vocab * c);
+      std::vector<Context> contexts = fast_contexts();
+      contexts.push_back(reference_context());
+      for (const Context& ctx : contexts) {
+        for (const float* added : {positions.data(), static_cast<const float*>(nullptr)}) {
+          Values y(static_cast<std::size_t>(rows * tokens * c)), expected = y;
+          embedding_forward(ctx, ids.data(), rows, tokens, first, table.data(), vocab, added, c, expected.data());
+          embedding_forward(ctx, ids.data(), rows, tokens, first, stored.data(), dtype, vocab, added, c, y.data());
+          EXPECT_TRUE(same_bits(y, expected)) << text_of(ctx) << " c " << c;
+        }
+      }
+    }
+  }
+}
+
 TEST(Embedding, BackwardScattersInOrder) {
   const std::int64_t rows = 4, tokens = 50, vocab = 23, context = 64, first = 3;
   for (const std::int64_t c : {1, 40, 129}) {
@@ -53,9 +78,51 @@ TEST(Embedding, BackwardScattersInOrder) {
       contexts.push_back(reference_context());
       for (const Context& ctx : contexts) {
         Values t = start_tokens, p = start_positions;
-        embedding_backward(ctx, ids.data(), rows, tokens, first, dy.data(), vocab, context, c, t.data(), accumulate, p.data(), accumulate);
+        embedding_backward(ctx, ids.data(), rows, tokens, first, dy.data(), vocab, -1, context, c, t.data(), accumulate, p.data(),
+                           accumulate);
         EXPECT_TRUE(same_bits(t, expected_tokens)) << text_of(ctx) << " c " << c;
         EXPECT_TRUE(same_bits(p, expected_positions)) << text_of(ctx) << " c " << c;
+      }
+    }
+  }
+}
+
+TEST(Embedding, WithoutPositionsItIsTheTokenTable) {
+  const std::int64_t vocab = 11, c = 37;
+  const auto ids = make_ids(24, vocab);
+  const Values table = normal_values(vocab * c, 1), dy = normal_values(24 * c, 2);
+  std::vector<Context> contexts = fast_contexts();
+  contexts.push_back(reference_context());
+  for (const Context& ctx : contexts) {
+    Values y(static_cast<std::size_t>(24 * c)), gradient(table.size(), 9.0f), expected(table.size());
+    embedding_forward(ctx, ids.data(), 4, 6, 0, table.data(), vocab, nullptr, c, y.data());
+    embedding_backward(ctx, ids.data(), 4, 6, 0, dy.data(), vocab, -1, 0, c, gradient.data(), false, nullptr, false);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const std::size_t at =
+          static_cast<std::size_t>(ids[i / static_cast<std::size_t>(c)]) * static_cast<std::size_t>(c) + i % static_cast<std::size_t>(c);
+      ASSERT_EQ(y[i], table[at]);
+      expected[at] += dy[i];
+    }
+    EXPECT_TRUE(same_bits(gradient, expected)) << text_of(ctx);
+  }
+}
+
+TEST(Embedding, PaddingAddsNothingToItsRow) {
+  const std::int64_t vocab = 7, c = 20, context = 6;
+  const std::vector<std::int32_t> ids = {3, 2, 3, 5, 2, 6};
+  const Values dy = normal_values(6 * c, 1);
+  std::vector<Context> contexts = fast_contexts();
+  contexts.push_back(reference_context());
+  for (const Context& ctx : contexts) {
+    Values plain(static_cast<std::size_t>(vocab * c)), padded = plain, positions(static_cast<std::size_t>(context * c)), same = positions;
+    embedding_backward(ctx, ids.data(), 1, 6, 0, dy.data(), vocab, -1, context, c, plain.data(), false, positions.data(), false);
+    embedding_backward(ctx, ids.data(), 1, 6, 0, dy.data(), vocab, 2, context, c, padded.data(), false, same.data(), false);
+    EXPECT_TRUE(same_bits(positions, same));
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      const bool is_padding = i / 20 == 2;
+      ASSERT_EQ(padded[i], is_padding ? 0.0f : plain[i]);
+      if (is_padding) {
+        ASSERT_NE(plain[i], 0.0f);
       }
     }
   }
@@ -68,7 +135,7 @@ TEST(Embedding, RefusesIdsOutsideTheVocabulary) {
     EXPECT_THROW(embedding_forward(make_cpu_context(1), ids, 1, 2, 0, table.data(), 10, table.data(), 2, y.data()), LogicError);
   }
   const std::int32_t ids[2] = {3, 4};
-  EXPECT_THROW(embedding_backward(make_cpu_context(1), ids, 1, 2, 9, y.data(), 10, 10, 2, table.data(), false, table.data(), false),
+  EXPECT_THROW(embedding_backward(make_cpu_context(1), ids, 1, 2, 9, y.data(), 10, -1, 10, 2, table.data(), false, table.data(), false),
                LogicError);
 }
 

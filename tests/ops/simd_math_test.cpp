@@ -91,6 +91,25 @@ TEST(SimdMath, ExpDoesNotDependOnTheLane) {
   }
 }
 
+TEST(SimdMath, SineAndCosineUpToTwoToTheTwenty) {
+  Values x = {0.0f, 1.5707964f, 3.1415927f, 4.712389f, 0.7853982f, 2.3561945f};
+  for (double v = 0; v < 1000; v += 0.00317) x.push_back(static_cast<float>(v));
+  for (double v = 1000; v < 1048575; v *= 1.00003) x.push_back(static_cast<float>(v));
+  const std::size_t positive = x.size();
+  for (std::size_t i = 0; i < positive; ++i) x.push_back(-x[i]);
+  for (const device::Isa isa : fast_isas()) {
+    Values s(x.size()), c(x.size());
+    (isa == device::Isa::kAvx512 ? avx512::sine_cosine_range : avx2::sine_cosine_range)(x.data(), s.data(), c.data(),
+                                                                                        static_cast<std::int64_t>(x.size()));
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      worst = std::max(worst, std::abs(s[i] - std::sin(static_cast<double>(x[i]))));
+      worst = std::max(worst, std::abs(c[i] - std::cos(static_cast<double>(x[i]))));
+    }
+    EXPECT_LT(worst, 1.2e-7) << device::name_of(isa);
+  }
+}
+
 TEST(SimdMath, Reductions) {
   Values x(16);
   std::iota(x.begin(), x.end(), 1.0f);

@@ -36,6 +36,45 @@ TEST(ModelSpec, SurvivesItsJsonFormExactly) {
   EXPECT_TRUE(std::signbit(read.attention_dropout));
 }
 
+TEST(ModelSpec, WritesWhatHasADefaultOnlyWhereItDiffers) {
+  for (const char* key : {"kv_heads", "head_dim", "rope", "sliding_window", "bos_token", "eos_tokens", "pad_token"}) {
+    EXPECT_EQ(to_json(example()).find(key), std::string::npos) << key;
+  }
+  ModelSpec m = example();
+  m.kv_heads = 4;
+  m.head_dim = 80;
+  m.rope = {.theta = 500000.1,
+            .scaling = RopeScaling::kLlama3,
+            .factor = 8,
+            .low_frequency_factor = 1.5,
+            .high_frequency_factor = 3.7,
+            .original_context = 8192};
+  m.sliding_window = 4096;
+  m.bos_token = 1;
+  m.eos_tokens = {2, 128001};
+  m.pad_token = 0;
+  EXPECT_EQ(model_spec_from_json(to_json(m), "m.json"), m);
+  expect_error<FormatError>([&] { model_spec_from_json(replaced(to_json(m), "\"llama3\"", "\"yarn\""), "m.json"); },
+                            {"\"rope.scaling\"", "found \"yarn\"", "\"linear\", \"llama3\""});
+  expect_error<FormatError>([&] { model_spec_from_json(replaced(to_json(m), "128001", "\"</s>\""), "m.json"); },
+                            {"\"eos_tokens[1]\"", "</s>", "a whole number"});
+}
+
+TEST(ModelSpec, DerivesWhatIsNotGiven) {
+  ModelSpec m = example();
+  EXPECT_EQ(m.key_value_heads(), 12);
+  EXPECT_EQ(m.head_width(), 64);
+  EXPECT_EQ(m.longest_sequence(), 1024);
+  m.kv_heads = 3;
+  m.head_dim = 10;
+  m.sliding_window = 1000;
+  EXPECT_EQ(m.key_value_heads(), 3);
+  EXPECT_EQ(m.head_width(), 10);
+  EXPECT_EQ(m.longest_sequence(), 1000);
+  m.sliding_window = 2000;
+  EXPECT_EQ(m.longest_sequence(), 1024);
+}
+
 TEST(ModelSpec, TakesAWholeNumberWhereANumberIsExpected) {
   EXPECT_EQ(model_spec_from_json(replaced(to_json(example()), "0.30000000000000004", "1"), "m.json").norm_eps, 1.0);
 }
@@ -94,6 +133,29 @@ TEST(ModelSpec, ValidateNamesTheKeyAndTheRange) {
   refuse([](ModelSpec& m) { m.residual_dropout = std::nan(""); }, {"residual_dropout: found nan"});
   refuse([](ModelSpec& m) { m.norm_eps = 0; }, {"norm_eps: found 0"});
   refuse([](ModelSpec& m) { m.init_std = -1; }, {"init_std: found -1"});
+  refuse([](ModelSpec& m) { m.kv_heads = 5; }, {"kv_heads: found 5", "divisor of heads", "12"});
+  refuse([](ModelSpec& m) { m.kv_heads = -1; }, {"kv_heads: found -1"});
+  refuse([](ModelSpec& m) { m.head_dim = -2; }, {"head_dim: found -2"});
+  refuse([](ModelSpec& m) { m.sliding_window = -1; }, {"sliding_window: found -1"});
+  refuse([](ModelSpec& m) { m.pad_token = m.vocab; }, {"pad_token: found 50257"});
+  refuse([](ModelSpec& m) { m.rope.factor = 2; }, {"rope.theta: found 0"});
+  refuse([](ModelSpec& m) { m.rope.theta = -1; }, {"rope.theta: found -1"});
+  refuse(
+      [](ModelSpec& m) {
+        m.rope.theta = 1e4;
+        m.head_dim = 63;
+      },
+      {"head_dim: found 63", "an even number"});
+  const auto llama3 = [](ModelSpec& m) { m.rope = {.theta = 1e4, .scaling = RopeScaling::kLlama3, .factor = 8, .original_context = 8192}; };
+  ModelSpec good = example();
+  llama3(good);
+  EXPECT_NO_THROW(validate(good));
+  good.heads = 7;  // no divisor of hidden, but the width is given
+  good.head_dim = 64;
+  EXPECT_NO_THROW(validate(good));
+  refuse([&](ModelSpec& m) { llama3(m), m.rope.original_context = 0; }, {"rope.original_context: found 0"});
+  refuse([&](ModelSpec& m) { llama3(m), m.rope.factor = 0; }, {"rope.factor: found 0"});
+  refuse([&](ModelSpec& m) { llama3(m), m.rope.high_frequency_factor = 1; }, {"rope.high_frequency_factor: found 1", "more than"});
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
-// GPT-2 against transformers and PyTorch on the fixtures of tests/golden (make_gpt2.py says what they hold).
+// Every family against transformers and PyTorch on the fixtures of tests/golden (make_models.py says what they hold).
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/config_json.hpp"
+#include "formats/hf_names.hpp"
 #include "ops/adamw.hpp"
 #include "ops/grad_norm.hpp"
 #include "optim/policy.hpp"
@@ -22,18 +24,9 @@ using test::SegmentDriver;
 using test::Tensor;
 
 struct Fixture {
-  explicit Fixture(const std::string& name) : folder(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/gpt2_" + name) {
+  explicit Fixture(const std::string& name)
+      : folder(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/" + name), spec(formats::load_config(folder)) {
     expected = nlohmann::json::parse(test::read_file(folder + "/expected.json"));
-    const auto config = nlohmann::json::parse(test::read_file(folder + "/config.json"));
-    spec.name = name;
-    spec.vocab = config.at("vocab_size");
-    spec.context = config.at("n_positions");
-    spec.hidden = config.at("n_embd");
-    spec.layers = config.at("n_layer");
-    spec.heads = config.at("n_head");
-    spec.ffn = config.at("n_inner").is_null() ? 4 * spec.hidden : config.at("n_inner").get<std::int64_t>();
-    spec.norm_eps = config.at("layer_norm_epsilon");
-    spec.tied_head = config.at("tie_word_embeddings");
     const std::string bytes = test::read_file(folder + "/tokens.bin");
     tokens.resize(bytes.size() / sizeof(std::int32_t));
     std::memcpy(tokens.data(), bytes.data(), tokens.size() * sizeof(std::int32_t));
@@ -57,15 +50,15 @@ struct Fixture {
     ASSERT_EQ(weights.size(), driver.model().params.size());
     for (std::size_t i = 0; i < driver.params.size(); ++i) {
       const ParamSpec& param = driver.model().params[i];
-      const Tensor& tensor = weights.at(param.name == "lm_head.weight" ? param.name : "transformer." + param.name);
+      const Tensor& tensor = weights.at(formats::tensor_name(spec, param.name));
       ASSERT_EQ(tensor.shape, param.shape) << param.name;
       std::memcpy(driver.params[i].data(), tensor.values.data(), driver.params[i].size());
     }
   }
 
   std::string folder;
-  nlohmann::json expected;
   spec::ModelSpec spec;
+  nlohmann::json expected;
   std::vector<std::int32_t> tokens;
 };
 
@@ -81,7 +74,7 @@ double norm(const std::vector<float>& a) {
   return std::sqrt(sum);
 }
 
-class Gpt2Parity : public ::testing::TestWithParam<std::tuple<std::string, test::NamedContext>> {
+class Parity : public ::testing::TestWithParam<std::tuple<std::string, test::NamedContext>> {
  protected:
   void SetUp() override { fixture_.load_weights(driver_); }
 
@@ -93,7 +86,7 @@ class Gpt2Parity : public ::testing::TestWithParam<std::tuple<std::string, test:
   SegmentDriver driver_{fixture_.spec, std::get<1>(GetParam()).context};
 };
 
-TEST_P(Gpt2Parity, Logits) {
+TEST_P(Parity, Logits) {
   const Tensor expected = test::read_safetensors(fixture_.folder + "/logits.safetensors").at("logits");
   const Batch batch = fixture_.batch(0, global_batch());
   const std::int64_t sequence = batch.shape.sequence, vocab = fixture_.spec.vocab;
@@ -111,7 +104,7 @@ TEST_P(Gpt2Parity, Logits) {
   }
 }
 
-TEST_P(Gpt2Parity, LossAndGradients) {
+TEST_P(Parity, LossAndGradients) {
   const auto expected = test::read_safetensors(fixture_.folder + "/gradients.safetensors");
   const Batch batch = fixture_.batch(0, global_batch());
   const double tokens = static_cast<double>(batch.shape.tokens());
@@ -129,11 +122,16 @@ TEST_P(Gpt2Parity, LossAndGradients) {
     const Tensor& reference = expected.at(param.name);
     ASSERT_EQ(reference.shape, param.shape) << param.name;
     const double error = distance(driver_.grads[i].f32(), reference.values.data(), param.elements());
-    EXPECT_LE(error, 1e-4 * std::max(norm(reference.values), 1e-6 * global)) << param.name;
+    const double size = norm(reference.values);
+    // A key's bias moves all scores of a query alike, so its gradient is zero by algebra where positions don't turn keys: what is left in
+    // f32 is the rounding of terms that cancel.
+    const bool is_zero = size < 1e-12 * global;
+    EXPECT_EQ(is_zero, fixture_.spec.family == "opt" && param.name.ends_with("k_proj.bias")) << param.name;
+    EXPECT_LE(error, is_zero ? 1e-8 * global : 1e-4 * std::max(size, 1e-6 * global)) << param.name;
   }
 }
 
-TEST_P(Gpt2Parity, TwentyAdamwSteps) {
+TEST_P(Parity, TwentyAdamwSteps) {
   const auto& o = fixture_.expected.at("optimizer");
   const auto& s = fixture_.expected.at("schedule");
   ASSERT_EQ(o.at("decay_on"), "matrices");
@@ -146,7 +144,7 @@ TEST_P(Gpt2Parity, TwentyAdamwSteps) {
                                       .gradient_clipping = o.at("gradient_clipping")};
   const spec::ScheduleSpec schedule{
       .kind = spec::ScheduleKind::kCosine, .peak = s.at("peak"), .warmup_steps = s.at("warmup_steps"), .total_steps = s.at("total_steps")};
-  const optim::Grouping grouping = optim::group_parameters(driver_.model().params, optimizer);
+  const optim::Grouping grouping = optim::group_parameters(driver_.model(), {.optimizer = optimizer});
   std::vector<GuardedBuffer> moments1, moments2;
   for (const GuardedBuffer& param : driver_.params) {
     for (auto* moments : {&moments1, &moments2}) {
@@ -193,13 +191,16 @@ TEST_P(Gpt2Parity, TwentyAdamwSteps) {
   }
 }
 
-std::string case_name(const ::testing::TestParamInfo<Gpt2Parity::ParamType>& test) {
+std::string case_name(const ::testing::TestParamInfo<Parity::ParamType>& test) {
   return std::get<0>(test.param) + "_" + std::get<1>(test.param).name;
 }
-INSTANTIATE_TEST_SUITE_P(Fixtures, Gpt2Parity,
-                         ::testing::Combine(::testing::Values("tiny", "odd", "untied"), test::single_thread_contexts()), case_name);
-INSTANTIATE_TEST_SUITE_P(Threads, Gpt2Parity,
-                         ::testing::Combine(::testing::Values("untied"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, Parity,
+                         ::testing::Combine(::testing::Values("gpt2_tiny", "gpt2_odd", "gpt2_untied", "opt_tiny", "llama_tiny",
+                                                              "llama_smol", "mistral_tiny", "qwen2_tiny", "qwen3_tiny"),
+                                            test::single_thread_contexts()),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Threads, Parity,
+                         ::testing::Combine(::testing::Values("gpt2_untied", "llama_tiny"),
                                             ::testing::Values(test::NamedContext{"cpu_two_threads", ops::make_cpu_context(2)})),
                          case_name);
 
