@@ -14,9 +14,9 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "checkpoint/file.hpp"
 #include "checkpoint/hdf5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/shard.hpp"
@@ -228,7 +228,7 @@ Removal sweep_leftovers(const std::string& directory) {
   return result;
 }
 
-Removal retain_newest(const std::string& directory, int keep, std::int64_t kept_step, const Hook& hook) {
+Removal retain_newest(const std::string& directory, int keep, const std::vector<std::int64_t>& kept_steps, const Hook& hook) {
   Removal result;
   if (keep <= 0) return result;
   std::vector<Entry> whole;
@@ -237,7 +237,7 @@ Removal retain_newest(const std::string& directory, int keep, std::int64_t kept_
   }
   const std::size_t excess = whole.size() > static_cast<std::size_t>(keep) ? whole.size() - static_cast<std::size_t>(keep) : 0;
   for (std::size_t i = 0; i < excess; ++i) {
-    if (whole[i].step == kept_step) continue;
+    if (std::find(kept_steps.begin(), kept_steps.end(), whole[i].step) != kept_steps.end()) continue;
     try {
       remove_checkpoint(whole[i].path, hook);
       result.removed.push_back(whole[i].path);
@@ -267,6 +267,7 @@ std::string describe(const Manifest& manifest) {
   const auto sums = plane_elements(manifest);
   out << "step " << progress.step << ", sample " << progress.samples << ", " << progress.adam_count << " updates, global batch "
       << progress.global_batch << ", epoch " << progress.epoch << ", seed " << progress.seed << ", attempt " << progress.attempt << "\n";
+  if (progress.best) out << "best so far: step " << progress.best->step << ", validation loss " << progress.best->loss << "\n";
   out << manifest.params.size() << " parameters, " << format_count(sums[0]) << " numbers; moments of " << format_count(sums[1]) << "\n";
   out << manifest.shards.size() << " shards, " << format_bytes(manifest.bytes()) << ", saved " << local_time(manifest.created) << " by "
       << manifest.writer << ", format version " << manifest.version << "\n";

@@ -74,9 +74,9 @@ struct Removal {
 };
 /// Removes saves and deletions that were cut off. Only the owner of the run lock may, between saves.
 Removal sweep_leftovers(const std::string& directory);
-/// Keeps the `keep` whole checkpoints with the highest steps and `kept_step` in any case; removes the other whole ones. keep <= 0: keeps
-/// all. Damaged ones are left for people to look at.
-Removal retain_newest(const std::string& directory, int keep, std::int64_t kept_step, const Hook& hook);
+/// Keeps the `keep` whole checkpoints with the highest steps and those of `kept_steps` in any case; removes the other whole ones.
+/// keep <= 0: keeps all. Damaged ones are left for people to look at.
+Removal retain_newest(const std::string& directory, int keep, const std::vector<std::int64_t>& kept_steps, const Hook& hook);
 /// Removes a checkpoint so that a crash on the way leaves no name that a reader would take: renames, removes the manifest, then the rest.
 void remove_checkpoint(const std::string& path, const Hook& hook);
 

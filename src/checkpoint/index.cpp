@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checksum.hpp"
-#include "checkpoint/file.hpp"
 #include "checkpoint/geometry.hpp"
 #include "checkpoint/hdf5.hpp"
 

@@ -78,7 +78,7 @@ void load_pieces(const std::string& path, const Manifest& manifest, const std::v
           const std::vector<SharedRun> runs = shared_runs(plane.pieces[s], pieces[t].region);
           if (runs.empty()) continue;
           if (!reader) reader = std::make_unique<ShardReader>(path, manifest, shard);
-          reader->read(plane, s, runs, pieces[t].data);
+          reader->read(plane, s, runs, pieces[t].data, pieces[t].dtype);
           for (const SharedRun& run : runs) filled[t] += run.count;
         }
       }

@@ -68,14 +68,19 @@ Json json_of(const std::vector<ParamInfo>& params) {
 }
 
 Json json_of(const Progress& progress) {
-  return {{"step", progress.step},
-          {"samples", progress.samples},
-          {"adam_count", progress.adam_count},
-          {"global_batch", progress.global_batch},
-          {"epoch", progress.epoch},
-          {"samples_per_epoch", progress.samples_per_epoch},
-          {"seed", progress.seed},
-          {"attempt", progress.attempt}};
+  Json value = {{"step", progress.step},
+                {"samples", progress.samples},
+                {"adam_count", progress.adam_count},
+                {"global_batch", progress.global_batch},
+                {"epoch", progress.epoch},
+                {"samples_per_epoch", progress.samples_per_epoch},
+                {"seed", progress.seed},
+                {"attempt", progress.attempt}};
+  if (const auto& state = progress.loss_scale) {
+    value["loss_scale"] = {{"scale", state->scale}, {"hysteresis", state->hysteresis}, {"clean_steps", state->clean_steps}};
+  }
+  if (progress.best) value["best"] = {{"step", progress.best->step}, {"loss", progress.best->loss}};
+  return value;
 }
 
 // Reading: every key by name and type, so that a refusal can say which.
@@ -86,6 +91,8 @@ class Reader {
   }
 
   [[noreturn]] void fail(const std::string& detail) const { throw FormatError(source_, detail); }
+
+  bool has(const char* key) const { return value_.contains(key); }
 
   const Json& at(const char* key) const {
     const auto found = value_.find(key);
@@ -108,6 +115,19 @@ class Reader {
     return value.get<std::uint64_t>();
   }
 
+  double number(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number()) fail(cat("key \"", where_, key, "\" is ", value.dump(), ", expected a number"));
+    return value.get<double>();
+  }
+
+  double positive(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number() || !(value.get<double>() > 0))
+      fail(cat("key \"", where_, key, "\" is ", value.dump(), ", expected a number above 0"));
+    return value.get<double>();
+  }
+
   std::string text(const char* key) const {
     const Json& value = at(key);
     if (!value.is_string()) fail(cat("key \"", where_, key, "\" is ", value.type_name(), ", expected a text"));
@@ -127,6 +147,14 @@ class Reader {
   std::string source_;
   std::string where_;
 };
+
+spec::LossScaleState loss_scale_from(const Json& value, const std::string& source) {
+  const Reader reader(value, source, "progress.loss_scale.");
+  const std::int64_t hysteresis = reader.integer("hysteresis");
+  if (hysteresis < 1 || hysteresis > INT32_MAX)
+    reader.fail(cat("key \"progress.loss_scale.hysteresis\" is ", hysteresis, ", expected 1 or more"));
+  return {reader.positive("scale"), static_cast<int>(hysteresis), reader.integer("clean_steps")};
+}
 
 std::vector<std::int64_t> integers_from(const Json& value, const Reader& reader, const std::string& what) {
   std::vector<std::int64_t> list;
@@ -302,7 +330,13 @@ Manifest manifest_from_json(const std::string& text, const std::string& source) 
   const Reader progress(reader.at("progress"), source, "progress.");
   manifest.progress = {progress.integer("step"),          progress.integer("samples"), progress.integer("adam_count"),
                        progress.integer("global_batch"),  progress.integer("epoch"),   progress.integer("samples_per_epoch"),
-                       progress.unsigned_integer("seed"), progress.integer("attempt")};
+                       progress.unsigned_integer("seed"), progress.integer("attempt"), std::nullopt,
+                       std::nullopt};
+  if (progress.has("loss_scale")) manifest.progress.loss_scale = loss_scale_from(progress.at("loss_scale"), source);
+  if (progress.has("best")) {
+    const Reader best(progress.at("best"), source, "progress.best.");
+    manifest.progress.best = {best.integer("step"), best.number("loss")};
+  }
   manifest.documents = {text_of(reader.at("model")), text_of(reader.at("training")), text_of(reader.at("plan")),
                         text_of(reader.at("signature")), text_of(reader.at("fingerprint"))};
   manifest.block_bytes = reader.integer("block_bytes");

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "checkpoint/file.hpp"
+#include "base/file.hpp"
 
 namespace sluice::checkpoint {
 

@@ -13,10 +13,10 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/units.hpp"
 #include "checkpoint/checksum.hpp"
-#include "checkpoint/file.hpp"
 #include "checkpoint/index.hpp"
 
 namespace sluice::checkpoint {
@@ -33,6 +33,7 @@ std::string identity_of(const Progress& p, const Documents& d, const std::vector
     hash.add(static_cast<std::uint64_t>(value));
   }
   hash.add(p.seed);
+  if (p.best) hash.add(static_cast<std::uint64_t>(p.best->step)).add_double(p.best->loss);
   for (const std::string* text : {&d.model, &d.training, &d.plan, &d.signature, &d.fingerprint}) hash.add(*text);
   for (const ParamInfo& param : params) {
     hash.add(param.name).add(static_cast<std::uint64_t>(param.shape.size()));
@@ -282,6 +283,7 @@ CommitResult CheckpointSave::commit() {
   result.bytes = message.at("bytes").get<std::int64_t>();
   result.removed = message.at("removed").get<std::vector<std::string>>();
   result.warnings = message.at("warnings").get<std::vector<std::string>>();
+  if (result.ok && progress_.best) result.best_step = progress_.best->step;
   return result;
 }
 
@@ -352,7 +354,9 @@ CommitResult CheckpointSave::publish(std::vector<ShardInfo> shards) {
     result.warnings.push_back(cat("the hint `latest` could not be written: ", error.what()));
   }
   try {
-    Removal removal = retain_newest(directory_, options_.keep, progress_.step, options_.hook);
+    std::vector<std::int64_t> kept{progress_.step};
+    if (progress_.best) kept.push_back(progress_.best->step);
+    Removal removal = retain_newest(directory_, options_.keep, kept, options_.hook);
     result.removed = std::move(removal.removed);
     for (std::string& warning : removal.warnings) result.warnings.push_back(std::move(warning));
   } catch (const EnvironmentError& error) {

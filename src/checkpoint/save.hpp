@@ -17,7 +17,7 @@
 namespace sluice::checkpoint {
 
 struct SaveOptions {
-  int keep = 3;              // newest whole checkpoints left after a commit; <= 0: all
+  int keep = 3;              // newest whole checkpoints left after a commit, and Progress::best besides; <= 0: all
   bool read_back = false;    // read each shard back from the disk and check it before the commit
   std::string writer;        // "sluice 0.1.0", for the manifest
   std::int64_t created = 0;  // seconds since 1970; 0: now
@@ -35,6 +35,7 @@ struct CommitResult {
   std::int64_t step = 0;
   std::string path;        // of the committed checkpoint
   std::int64_t bytes = 0;  // of all shards
+  std::int64_t best_step = -1;  // of the best checkpoint, now that this one stands; -1: none is known
   std::vector<std::string> removed;
   std::vector<std::string> warnings;  // about `latest` and old checkpoints: the new one is whole all the same
 };

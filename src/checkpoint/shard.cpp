@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/hdf5.hpp"
+#include "ops/convert.hpp"
 
 namespace sluice::checkpoint {
 namespace {
@@ -200,14 +201,21 @@ void ShardWriter::write(std::size_t index) {
   written_[index] = 1;
   const Place& place = places_[index];
   if (place.slot < 0) return;
-  const auto* data = reinterpret_cast<const char*>(pieces_[index].data);
-  const std::int64_t bytes = pieces_[index].region.elements * kElementBytes;
+  const Piece& piece = pieces_[index];
+  const std::int64_t bytes = piece.region.elements * kElementBytes;
   std::uint64_t* checksum = checksums_[static_cast<std::size_t>(place.slot)].data() + place.first_block;
+  std::vector<float> widened(piece.dtype == DType::kF32 ? 0 : static_cast<std::size_t>(std::min(block_bytes_, bytes) / kElementBytes));
   // Block by block, so that the write call finds in cache what the checksum has just read.
   for (std::int64_t at = 0; at < bytes; at += block_bytes_) {
     const std::int64_t count = std::min(block_bytes_, bytes - at);
-    *checksum++ = xxh64(data + at, static_cast<std::size_t>(count));
-    file_.write_at(data + at, count, place.offset + at);
+    const auto* data = static_cast<const char*>(piece.data) + at;
+    if (piece.dtype != DType::kF32) {
+      const auto* stored = static_cast<const std::uint16_t*>(piece.data) + at / kElementBytes;
+      ops::widen(ops::make_cpu_context(1), stored, count / kElementBytes, piece.dtype, widened.data());
+      data = reinterpret_cast<const char*>(widened.data());
+    }
+    *checksum++ = xxh64(data, static_cast<std::size_t>(count));
+    file_.write_at(data, count, place.offset + at);
   }
 }
 
@@ -309,7 +317,7 @@ void ShardReader::check_block(const StoredPlane& plane, std::size_t index, std::
              places_[slot][index].offset + block * manifest_.block_bytes, "): checksum ", to_hex(found), ", expected ", to_hex(expected)));
 }
 
-void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::vector<SharedRun>& runs, float* target) {
+void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::vector<SharedRun>& runs, void* target, DType dtype) {
   const auto slot = static_cast<std::size_t>(&plane - shard_.planes.data());
   const Region& region = plane.pieces[index];
   const std::int64_t step = manifest_.block_bytes / kElementBytes;
@@ -322,8 +330,8 @@ void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::v
       const std::int64_t length = std::min(step, region.elements - begin);
       const std::int64_t low = std::max(run.source, begin);
       const std::int64_t high = std::min(run.source + run.count, begin + length);
-      float* out = target + run.target + (low - run.source);
-      if (low == begin && high == begin + length) {
+      char* out = static_cast<char*>(target) + (run.target + low - run.source) * size_of(dtype);
+      if (dtype == DType::kF32 && low == begin && high == begin + length) {
         read_bytes(out, length * kElementBytes, offset + begin * kElementBytes);
         check_block(plane, index, block, out, length * kElementBytes);
         continue;
@@ -334,7 +342,13 @@ void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::v
         check_block(plane, index, block, block_.data(), length * kElementBytes);
         held = block;
       }
-      std::memcpy(out, block_.data() + (low - begin) * kElementBytes, static_cast<std::size_t>((high - low) * kElementBytes));
+      const char* source = block_.data() + (low - begin) * kElementBytes;
+      if (dtype == DType::kF32) {
+        std::memcpy(out, source, static_cast<std::size_t>((high - low) * kElementBytes));
+      } else {
+        ops::narrow(ops::make_cpu_context(1), reinterpret_cast<const float*>(source), high - low, dtype,
+                    reinterpret_cast<std::uint16_t*>(out));
+      }
     }
   }
 }

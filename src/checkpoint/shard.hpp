@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file.hpp"
+#include "base/file.hpp"
 #include "checkpoint/geometry.hpp"
 #include "checkpoint/manifest.hpp"
 
@@ -67,9 +67,9 @@ class ShardReader {
   /// Opens the file; checks its size and the checksum of everything outside its planes. `manifest` must outlive the reader.
   ShardReader(const std::string& directory, const Manifest& manifest, const ShardInfo& shard);
 
-  /// Copies the runs (increasing in source) of piece `index` of `plane`, an element of the shard's planes, to `target` +
-  /// run.target; each block that is touched is read once and checked.
-  void read(const StoredPlane& plane, std::size_t index, const std::vector<SharedRun>& runs, float* target);
+  /// Copies the runs (increasing in source) of piece `index` of `plane`, an element of the shard's planes, to element run.target on
+  /// of `target`, rounded to `dtype`; each block that is touched is read once and checked.
+  void read(const StoredPlane& plane, std::size_t index, const std::vector<SharedRun>& runs, void* target, DType dtype);
 
   /// Reads and checks every block of every plane, and that HDF5 sees the planes where the manifest says they are.
   void check_all();

@@ -3,15 +3,17 @@
 // this rank has in memory, and the position of the run.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "spec/training_spec.hpp"
 
 namespace sluice::checkpoint {
 
-/// The planes of format version 1. "working" is the parameter itself (with fp32 working parameters that is the master).
+/// The planes of format version 1, all f32. "working" is the parameter itself: what the optimizer steps, the master.
 inline constexpr std::string_view kPlaneNames[] = {"working", "exp_avg", "exp_avg_sq"};
 inline constexpr int kPlaneCount = 3;
 /// Index into kPlaneNames, or -1.
@@ -37,17 +39,26 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-/// A region of one plane in this rank's memory. Saving reads `data` [elements], loading writes it.
+/// A region of one plane in this rank's memory. Saving reads `data` [elements], loading writes it. In memory it may be kBF16 or kF16,
+/// which saving widens and loading rounds to nearest even.
 struct Piece {
   std::string plane;
   Region region;
-  float* data = nullptr;
+  void* data = nullptr;
+  DType dtype = DType::kF32;
 };
 
 /// The whole of `param` as a region.
 Region whole_region(const std::vector<ParamInfo>& params, int param);
 /// The interval [begin, begin + elements) of the flattened whole parameter.
 Region flat_region(const std::vector<ParamInfo>& params, int param, std::int64_t begin, std::int64_t elements);
+
+/// The checkpoint of a run with the lowest validation loss so far.
+struct Best {
+  std::int64_t step = 0;
+  double loss = 0;
+  friend bool operator==(const Best&, const Best&) = default;
+};
 
 /// The position of a run between two steps.
 struct Progress {
@@ -58,7 +69,9 @@ struct Progress {
   std::int64_t epoch = 0;              // whole passes over the data
   std::int64_t samples_per_epoch = 0;  // 0: the data has no end that counts
   std::uint64_t seed = 0;
-  std::int64_t attempt = 0;  // which submission of the run saved it, from 1
+  std::int64_t attempt = 0;                        // which submission of the run saved it, from 1
+  std::optional<spec::LossScaleState> loss_scale;  // fp16 only
+  std::optional<Best> best;                        // perhaps this one
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 

@@ -99,16 +99,17 @@ void attention(benchmark::State& state, int threads, device::Isa isa, std::int64
   const ops::AttentionShape shape{1, tokens, kHeads, kWidth / kHeads};
   const Values qkv = numbers(3 * tokens * kWidth), dout = numbers(tokens * kWidth);
   Values out(dout.size()), lse(static_cast<std::size_t>(kHeads * tokens)), dqkv(qkv.size());
+  const float* const v = qkv.data() + 2 * shape.heads * shape.head_dim;
   std::vector<char> workspace(static_cast<std::size_t>(ops::attention_workspace_bytes(shape, threads)));
   const std::int64_t sample = 7;
   const ops::RowPositions positions{&sample, 1, tokens, 0};
   const ops::DropoutSite site{rate, {1, 2}};
-  ops::attention_forward(ctx, shape, qkv.data(), site, positions, out.data(), lse.data(), workspace.data());
+  ops::attention_forward(ctx, shape, qkv.data(), v, site, positions, out.data(), lse.data(), workspace.data());
   for (auto _ : state) {
     if (backward) {
-      ops::attention_backward(ctx, shape, qkv.data(), out.data(), lse.data(), dout.data(), site, positions, dqkv.data(), workspace.data());
+      ops::attention_backward(ctx, shape, qkv.data(), v, out.data(), lse.data(), dout.data(), site, positions, dqkv.data(), workspace.data());
     } else {
-      ops::attention_forward(ctx, shape, qkv.data(), site, positions, out.data(), lse.data(), workspace.data());
+      ops::attention_forward(ctx, shape, qkv.data(), v, site, positions, out.data(), lse.data(), workspace.data());
     }
   }
   // Two products forward, five backward, over the pairs that the mask leaves.

@@ -1,5 +1,5 @@
 // Seconds of one training step of a preset, for a plan given by flags: under mpirun or alone.
-//   step_bench PRESET ROWS SEQUENCE THREADS ZERO_STAGE STEPS [CHUNK_ELEMENTS]
+//   step_bench PRESET ROWS SEQUENCE THREADS ZERO_STAGE STEPS [CHUNK_ELEMENTS [fp32|bf16|fp16]]
 
 #include <algorithm>
 #include <atomic>
@@ -7,11 +7,12 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/units.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/build.hpp"
 #include "spec/preset.hpp"
@@ -33,7 +34,7 @@ class SpanTimes final : public TraceSink {
 
 int run(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(stderr, "usage: step_bench PRESET ROWS SEQUENCE THREADS ZERO_STAGE STEPS [CHUNK_ELEMENTS]\n");
+    std::fprintf(stderr, "usage: step_bench PRESET ROWS SEQUENCE THREADS ZERO_STAGE STEPS [CHUNK_ELEMENTS [fp32|bf16|fp16]]\n");
     return 2;
   }
   comm::MpiEnvironment mpi;
@@ -48,6 +49,13 @@ int run(int argc, char** argv) {
   setup.model.embedding_dropout = setup.model.attention_dropout = setup.model.residual_dropout = 0;
   const std::int64_t rows = std::atoll(argv[2]), sequence = std::atoll(argv[3]);
   setup.training.batch = {rows * world->size(), rows, 1, sequence};
+  if (argc > 8) {
+    const std::string_view wanted = argv[8];
+    for (const auto precision : {spec::Precision::kFp32, spec::Precision::kBf16, spec::Precision::kFp16}) {
+      if (name_of(precision) == wanted) setup.training.precision = precision;
+    }
+    if (name_of(setup.training.precision) != wanted) throw RequestError(cat("precision ", wanted, ": expected fp32, bf16 or fp16"));
+  }
   setup.plan.micro_batch = rows;
   setup.plan.threads = std::atoi(argv[4]);
   setup.plan.zero_stage = std::atoi(argv[5]);

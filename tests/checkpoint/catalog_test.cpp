@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "checkpoint/file.hpp"
+#include "base/file.hpp"
 #include "checkpoint/sample_state.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
@@ -73,9 +73,10 @@ TEST(Catalog, RetentionCountsOnlyWholeOnes) {
   fs::remove(dir / "step-00000030/manifest.json");
   fs::remove(dir / "step-00000040/rank-00000.h5");
   // The two newest by name are damaged: the two whole ones stay.
-  EXPECT_TRUE(retain_newest(dir.path(), 2, 20, {}).removed.empty());
-  EXPECT_THAT(retain_newest(dir.path(), 1, 20, {}).removed, ElementsAre(dir / "step-00000010"));
-  EXPECT_TRUE(retain_newest(dir.path(), 0, 20, {}).removed.empty());
+  EXPECT_TRUE(retain_newest(dir.path(), 2, {20}, {}).removed.empty());
+  EXPECT_TRUE(retain_newest(dir.path(), 1, {20, 10}, {}).removed.empty()) << "the best one stays as well";
+  EXPECT_THAT(retain_newest(dir.path(), 1, {20}, {}).removed, ElementsAre(dir / "step-00000010"));
+  EXPECT_TRUE(retain_newest(dir.path(), 0, {20}, {}).removed.empty());
   EXPECT_THAT(names_in(dir.path()), ElementsAre("latest", "step-00000020", "step-00000030", "step-00000040"));
 }
 

@@ -8,9 +8,9 @@
 #include <random>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checksum.hpp"
-#include "checkpoint/file.hpp"
 #include "checkpoint/sample_state.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"

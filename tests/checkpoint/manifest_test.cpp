@@ -73,6 +73,33 @@ TEST(Manifest, SurvivesItsText) {
   EXPECT_EQ(resealed(text), text);
 }
 
+TEST(Manifest, HoldsWhichCheckpointIsTheBest) {
+  Manifest m = small_manifest();
+  EXPECT_EQ(manifest_from_json(to_json(m), "m").progress.best, std::nullopt);
+  m.progress.best = Best{.step = 40, .loss = 0.1 + 0.2};
+  const std::string text = to_json(m);
+  EXPECT_EQ(manifest_from_json(text, "m").progress.best, m.progress.best);
+  expect_error<FormatError>([&] { manifest_from_json(resealed(replaced(text, "\"step\":40", "\"step\":-4")), "m"); },
+                            {"progress.best.step", "-4"});
+  expect_error<FormatError>([&] { manifest_from_json(resealed(replaced(text, "\"loss\":0.3", "\"lost\":0.3")), "m"); },
+                            {"progress.best.loss", "missing"});
+}
+
+TEST(Manifest, HoldsWhereALossScaleStands) {
+  Manifest m = small_manifest();
+  EXPECT_EQ(manifest_from_json(to_json(m), "m").progress.loss_scale, std::nullopt);
+  m.progress.loss_scale = spec::LossScaleState{.scale = 0x1p17, .hysteresis = 2, .clean_steps = 313};
+  const std::string text = to_json(m);
+  EXPECT_EQ(manifest_from_json(text, "m").progress, m.progress);
+  const auto refused = [&](const std::string& from, const std::string& to, const std::vector<std::string>& pieces) {
+    expect_error<FormatError>([&] { manifest_from_json(resealed(replaced(text, from, to)), "m"); }, pieces);
+  };
+  refused("\"scale\":131072.0", "\"scale\":0", {"progress.loss_scale.scale", "0", "above 0"});
+  refused("\"hysteresis\":2", "\"hysteresis\":0", {"progress.loss_scale.hysteresis", "0", "1 or more"});
+  refused("\"clean_steps\":313", "\"clean_steps\":-1", {"progress.loss_scale.clean_steps", "-1"});
+  refused("\"clean_steps\"", "\"dirty_steps\"", {"progress.loss_scale.clean_steps", "missing"});
+}
+
 TEST(Manifest, ASingleAlteredByteIsRefused) {
   const std::string text = to_json(small_manifest());
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
-#include "checkpoint/file.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 

@@ -7,7 +7,8 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "checkpoint/file.hpp"
+#include "base/file.hpp"
+#include "base/half.hpp"
 #include "checkpoint/hdf5.hpp"
 #include "checkpoint/sample_state.hpp"
 #include "support/expect_error.hpp"
@@ -222,6 +223,57 @@ TEST(Load, ReadsOnlyTheBlocksItNeeds) {
                       {"rank-00001.h5: plane working of parameter wide.weight, elements", "checksum", "expected"});
   piece.region = flat_region(params, 0, 0, 1);
   expect_error<Error>([&] { load_checkpoint(*world, saved.path, params, {piece}); }, {"rank-00000.h5: is missing, expected a shard of"});
+}
+
+TEST(Load, RoundsIntoPiecesOf16BitsAndSavingWidensThem) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const TempDir dir;
+    const auto world = comm::make_single_rank();
+    const auto params = sample::sample_params();
+    // Numbers of which 16 bits keep a part, in blocks of 64 bytes and pieces that begin within them.
+    const auto value = [](std::int64_t i) { return static_cast<float>(i) * 1.001F - 200.0F; };
+    const auto rounded = [&](std::int64_t i) { return dtype == DType::kBF16 ? bf16_from_f32(value(i)) : f16_from_f32(value(i)); };
+    const auto widened = [&](std::uint16_t bits) { return dtype == DType::kBF16 ? f32_from_bf16(bits) : f32_from_f16(bits); };
+    std::vector<Piece> pieces;
+    std::vector<std::vector<float>> wide;
+    std::vector<std::vector<std::uint16_t>> narrow;
+    for (int p = 0; p < static_cast<int>(params.size()); ++p) {
+      const std::int64_t elements = params[static_cast<std::size_t>(p)].elements();
+      wide.emplace_back();
+      narrow.emplace_back();
+      for (std::int64_t i = 0; i < elements; ++i) {
+        wide.back().push_back(value(i));
+        narrow.back().push_back(rounded(i));
+      }
+      // The frozen one stands in 16 bits; the others are saved from f32.
+      const bool is_narrow = p == sample::kFrozen;
+      pieces.push_back({"working", whole_region(params, p), is_narrow ? static_cast<void*>(narrow.back().data()) : wide.back().data(),
+                        is_narrow ? dtype : DType::kF32});
+    }
+    for (const char* plane : {"exp_avg", "exp_avg_sq"}) {
+      for (int p = 0; p < static_cast<int>(params.size()); ++p) {
+        if (p != sample::kFrozen) pieces.push_back({plane, whole_region(params, p), wide[static_cast<std::size_t>(p)].data()});
+      }
+    }
+    SaveOptions options;
+    options.block_bytes = 64;
+    const CommitResult saved = save_checkpoint(*world, dir.path(), sample::sample_progress(7), {}, params, pieces, options);
+    ASSERT_TRUE(saved.ok) << saved.reason;
+    EXPECT_TRUE(verify_checkpoint(saved.path, true).whole());
+    for (int p = 0; p < static_cast<int>(params.size()); ++p) {
+      const std::int64_t elements = params[static_cast<std::size_t>(p)].elements(), begin = elements / 5, count = elements - begin;
+      std::vector<std::uint16_t> bits(static_cast<std::size_t>(count), 0xFFFF);
+      std::vector<float> exact(static_cast<std::size_t>(count));
+      load_checkpoint(*world, saved.path, params,
+                      {{"working", flat_region(params, p, begin, count), bits.data(), dtype},
+                       {"working", flat_region(params, p, begin, count), exact.data()}});
+      for (std::int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(bits[static_cast<std::size_t>(i)], rounded(begin + i)) << p << " " << i;
+        ASSERT_EQ(exact[static_cast<std::size_t>(i)], p == sample::kFrozen ? widened(rounded(begin + i)) : value(begin + i))
+            << p << " " << i;
+      }
+    }
+  }
 }
 
 TEST(Load, AnotherModelIsRefusedByName) {

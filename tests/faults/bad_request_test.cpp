@@ -71,7 +71,7 @@ TEST_F(BadRequest, KeysAndOptions) {
   expect_refused(train(2, "new", {"--stps", "5"}), 2, {"unknown option --stps", "--steps"});
   expect_refused(train(0, "new", {steps, "0"}), 2, {"--steps", "found 0", "at least 1"});
   expect_refused(train(0, "new", {}), 2, {"the length of the run is not given", "--steps"});
-  expect_refused(train(0, "new", {steps, "5", "--set", "fp16.enabled=true"}), 2, {"fp16", "32-bit"});
+  expect_refused(train(0, "new", {steps, "5", "--set", "fp16.enabled=true", "--set", "bf16.enabled=true"}), 2, {"fp16", "bf16"});
   expect_refused(train(0, "new", {steps, "5", "--set", "sluice.sequence_length=65"}), 2, {"sequence_length is 65", "64"});
   expect_refused(run_program(area_->sluice({"trian", area_->config()})), 2, {"\"trian\" is no verb", "\"train\""});
   expect_refused(run_program(area_->sluice({})), 2, {"no verb"});

@@ -24,8 +24,8 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
-#include "checkpoint/file.hpp"
 #include "checkpoint/sample_state.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,4 +1,4 @@
-#include "checkpoint/file.hpp"
+#include "base/file.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 
-namespace sluice::checkpoint {
+namespace sluice {
 namespace {
 // One call moves at most 0x7ffff000 bytes on Linux; asking for less keeps the arithmetic of every system the same.
 constexpr std::int64_t kTransferBytes = 1 << 30;
@@ -173,4 +173,4 @@ void remove_tree(const std::string& path, const std::string& first) {
   if (error) throw IoError("removing", path, error.value());
 }
 
-}  // namespace sluice::checkpoint
+}  // namespace sluice

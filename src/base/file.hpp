@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice::checkpoint {
+namespace sluice {
 
 /// Owns a file descriptor. Every failure throws IoError with the path; only the destructor ignores close's result.
 class File {
@@ -59,4 +59,4 @@ std::vector<std::string> names_in(const std::string& path);
 /// Removes a directory and what is in it, `first` (a name in it) before everything else. Throws IoError, half-done.
 void remove_tree(const std::string& path, const std::string& first);
 
-}  // namespace sluice::checkpoint
+}  // namespace sluice

@@ -1,0 +1,72 @@
+#include "memory/io/measure_disk.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/units.hpp"
+#include "memory/io/pattern.hpp"
+#include "support/temp_dir.hpp"
+
+namespace sluice::memory {
+namespace {
+
+using sluice::testing::TempDir;
+
+TEST(MeasureDisk, ChoosesOneOfWhatItMeasured) {
+  const TempDir dir;
+  const DiskFigures figures = measure_disk({.path = dir.path(), .identity = {"n", "1", 0}, .file_bytes = 8 * kMiB, .seconds = 0.2});
+  EXPECT_TRUE(names_in(dir.path()).empty());
+  ASSERT_FALSE(figures.candidates.empty());
+  double shortest = 1;
+  for (const auto& candidate : figures.candidates) {
+    EXPECT_GT(candidate.read_rate, 0);
+    EXPECT_GT(candidate.write_rate, 0);
+    shortest = std::min(shortest, 1 / candidate.read_rate + 1 / candidate.write_rate);
+  }
+  const auto chosen = std::find_if(figures.candidates.begin(), figures.candidates.end(), [&](const auto& candidate) {
+    return candidate.block_bytes == figures.block_bytes && candidate.depth == figures.depth;
+  });
+  ASSERT_NE(chosen, figures.candidates.end());
+  EXPECT_LE(1 / chosen->read_rate + 1 / chosen->write_rate, 1.031 * shortest);
+  for (auto cheaper = figures.candidates.begin(); cheaper != chosen; ++cheaper) {
+    EXPECT_GT(1 / cheaper->read_rate + 1 / cheaper->write_rate, 1.029 * shortest) << "fewer bytes in flight would have done";
+  }
+  EXPECT_GT(figures.read_rate, 0);
+  EXPECT_GT(figures.write_rate, 0);
+  EXPECT_GT(figures.read_rate_both, 0);
+  EXPECT_GT(figures.write_rate_both, 0);
+  EXPECT_GE(figures.read_core_seconds, 0);
+  EXPECT_LT(figures.read_core_seconds, 1e-8) << "ten seconds per GB";
+  EXPECT_EQ(figures.file_bytes, 8 * kMiB);
+}
+
+// Requests of 1 MiB and more are slowed down: the choice has to follow what was measured, not a habit.
+TEST(MeasureDisk, FollowsTheMeasurement) {
+  class SlowWhenLarge final : public IoSystem {
+   public:
+    int set_direct(int /*fd*/) const override { return -EINVAL; }
+    std::int64_t read(int fd, void* data, std::int64_t bytes, std::int64_t offset) const override {
+      slow(bytes);
+      return IoSystem::read(fd, data, bytes, offset);
+    }
+    std::int64_t write(int fd, const void* data, std::int64_t bytes, std::int64_t offset) const override {
+      slow(bytes);
+      return IoSystem::write(fd, data, bytes, offset);
+    }
+
+   private:
+    static void slow(std::int64_t bytes) { nap(bytes >= kMiB ? static_cast<int>(bytes / kMiB) * 40 : 0); }
+  };
+  const TempDir dir;
+  const SlowWhenLarge system;
+  const DiskFigures figures = measure_disk({.path = dir.path(), .identity = {"n", "1", 0}, .file_bytes = 4 * kMiB, .seconds = 0.2}, system);
+  EXPECT_EQ(figures.block_bytes, 256 * kKiB);
+  EXPECT_FALSE(figures.direct);
+  EXPECT_THAT(figures.notes, ::testing::Contains(::testing::HasSubstr("page cache's as much as the disk's")));
+}
+
+}  // namespace
+}  // namespace sluice::memory
