@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "app/key_rules.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "spec/json_text.hpp"
@@ -29,7 +30,7 @@ constexpr const char* kRunGroup = "The run (keys of \"sluice\")";
 constexpr auto kRunOptions = std::to_array<KeyOption>({
     {"model", "sluice.model", Takes::kText, "M", "a preset (configs/models), a model directory or a run directory"},
     {"init", "sluice.init", Takes::kText, "HOW", "scratch or weights; default: weights where the model has them"},
-    {"data", "sluice.data.train", Takes::kList, "FILE", "training text or token file; again for more"},
+    {"data", "sluice.data.train", Takes::kList, "FILE", "training text, JSON lines or token file; again for more"},
     {"steps", "sluice.steps", Takes::kValue, "N", "length of the run"},
     {"epochs", "sluice.epochs", Takes::kValue, "N", "length of the run in passes over the data"},
     {"sequence-length", "sluice.sequence_length", Takes::kValue, "T", "tokens a sample; default: the model's context"},
@@ -43,13 +44,24 @@ constexpr auto kRunOptions = std::to_array<KeyOption>({
     {"host-memory", "sluice.memory.host", Takes::kText, "BYTES", "budget of a node, as 4GiB"},
     {"nvme-space", "sluice.memory.nvme", Takes::kText, "BYTES", "not in this version"},
     {"nvme-path", "sluice.nvme_path", Takes::kList, "DIR", "not in this version"},
-    {"trainable", "sluice.trainable", Takes::kList, "WHAT", "not in this version"},
+    {"trainable", "sluice.trainable", Takes::kList, "REGEX", "parameters to train; others stay as they are; again for more"},
     {"plan", "sluice.plan", Takes::kText, "FILE", "use this plan.json instead of searching"},
     {"pin", "sluice.pin", Takes::kList, "KEY", "keep what the file says about this placement key"},
     {"ignore", "sluice.ignore", Takes::kList, "KEY", "go on without this key of DeepSpeed's; results may differ"},
     {"dry-run", "sluice.dry_run", Takes::kSwitch, "", "plan and print, train nothing"},
     {"reprofile", "sluice.reprofile", Takes::kSwitch, "", "measure the machine again"},
     {"dump-graph", "sluice.dump_graph", Takes::kSwitch, "", "write the step graph beside the plan"},
+});
+
+constexpr const char* kDataGroup = "The data (keys of \"sluice\")";
+constexpr auto kDataOptions = std::to_array<KeyOption>({
+    {"data", "sluice.data.train", Takes::kList, "FILE", "text, JSON lines or tokens; again for more"},
+    {"model", "sluice.model", Takes::kText, "M", "whose tokenizer and chat template are taken: a model directory or a run directory"},
+    {"tokenizer", "sluice.data.tokenizer", Takes::kText, "DIR", "a directory with a tokenizer, or bytes"},
+    {"chat-template", "sluice.data.chat_template", Takes::kText, "FILE", "instead of the tokenizer's own"},
+    {"text-key", "sluice.data.text_key", Takes::kText, "KEY", "of a text in JSON lines; default: text"},
+    {"invalid-utf8", "sluice.data.invalid_utf8", Takes::kText, "HOW", "error, replace or skip"},
+    {"sequence-length", "sluice.sequence_length", Takes::kValue, "T", "tokens of the sample that is shown"},
 });
 
 constexpr const char* kDeepSpeedGroup = "DeepSpeed's keys";
@@ -60,33 +72,8 @@ constexpr auto kDeepSpeedOptions = std::to_array<KeyOption>({
     {"steps-per-print", "steps_per_print", Takes::kValue, "N", "print every Nth step"},
 });
 
-constexpr const char* kTrainerGroup = "Names of Hugging Face's Trainer (they fill \"auto\" and what no key says)";
-/// Those that are another name of a key.
-constexpr auto kTrainerKeys = std::to_array<KeyOption>({
-    {"max-steps", "sluice.steps", Takes::kValue, "N", "as --steps"},
-    {"num-train-epochs", "sluice.epochs", Takes::kValue, "N", "as --epochs"},
-    {"output-dir", "sluice.output", Takes::kText, "DIR", "as --output"},
-    {"save-steps", "sluice.checkpoint.interval", Takes::kValue, "N", "steps between checkpoints"},
-    {"save-total-limit", "sluice.checkpoint.keep", Takes::kValue, "N", "checkpoints that are kept"},
-    {"eval-steps", "sluice.evaluate.interval", Takes::kValue, "N", "steps between evaluations"},
-    {"logging-steps", "steps_per_print", Takes::kValue, "N", "print every Nth step"},
-});
-/// Those that fill what is open.
-constexpr auto kTrainerOptions = std::to_array<KeyOption>({
-    {"learning-rate", "learning_rate", Takes::kValue, "X", "peak learning rate"},
-    {"per-device-train-batch-size", "per_device_train_batch_size", Takes::kValue, "N", "sequences of one rank at once"},
-    {"gradient-accumulation-steps", "gradient_accumulation_steps", Takes::kValue, "N", "micro-batches a step"},
-    {"max-grad-norm", "max_grad_norm", Takes::kValue, "X", "largest global gradient norm; 0: none"},
-    {"weight-decay", "weight_decay", Takes::kValue, "X", "of AdamW"},
-    {"adam-beta1", "adam_beta1", Takes::kValue, "X", "decay of the first moment; default 0.9"},
-    {"adam-beta2", "adam_beta2", Takes::kValue, "X", "decay of the second moment; default 0.999"},
-    {"adam-epsilon", "adam_epsilon", Takes::kValue, "X", "default 1e-8"},
-    {"lr-scheduler-type", "lr_scheduler_type", Takes::kText, "KIND", "constant, constant_with_warmup, linear, cosine"},
-    {"warmup-steps", "warmup_steps", Takes::kValue, "N", "steps that warm up"},
-    {"warmup-ratio", "warmup_ratio", Takes::kValue, "X", "part of the run that warms up"},
-    {"fp16", "fp16", Takes::kSwitch, "", "refused: only 32-bit floats are supported"},
-    {"bf16", "bf16", Takes::kSwitch, "", "refused: only 32-bit floats are supported"},
-});
+constexpr const char* kTrainerGroup =
+    "Names of Hugging Face's Trainer (they fill \"auto\" and what no key says; `config check` tells what becomes of its others)";
 
 struct VerbText {
   Verb verb;
@@ -114,6 +101,15 @@ constexpr auto kVerbs = std::to_array<VerbText>({
      "  sluice checkpoint show runs/demo/checkpoints/step-00000050\n"},
     {Verb::kCheckpointVerify, "checkpoint verify", "Reads every byte of a checkpoint and checks it.",
      "  sluice checkpoint verify runs/demo\n"},
+    {Verb::kCheckpointExport, "checkpoint export", "Writes a checkpoint's weights as a Hugging Face directory.",
+     "  sluice checkpoint export runs/demo --to hf --output demo-hf\n"
+     "  sluice checkpoint export runs/demo/checkpoints/step-00000050 --to hf --output demo-50 --dtype bf16\n"},
+    {Verb::kDataInspect, "data inspect", "Says what a corpus holds and shows its first sample with its loss mask.",
+     "  sluice data inspect chat.jsonl --model SmolLM2-135M-Instruct\n"
+     "  sluice data inspect 'books/*.txt' --json\n"},
+    {Verb::kDataTokenize, "data tokenize", "Writes a corpus as token files: NAME.bin for llm.c's, NAME for Megatron's.",
+     "  sluice data tokenize books/*.txt --tokenizer gpt2 --output books.bin\n"
+     "  sluice data tokenize docs.jsonl --model Qwen2.5-0.5B --output docs\n"},
     {Verb::kGenerate, "generate", "Continues a prompt with a trained model.",
      "  sluice generate --model runs/demo --prompt \"Once upon\" --max-new-tokens 100\n"
      "  sluice generate --model runs/demo --prompt-tokens 464,995 --temperature 0\n"},
@@ -121,7 +117,7 @@ constexpr auto kVerbs = std::to_array<VerbText>({
 });
 
 std::string all_verbs() {
-  return "train, profile, plan, config check, checkpoint list, checkpoint show, checkpoint verify, generate, doctor";
+  return "train, profile, plan, config check, checkpoint list, checkpoint show, checkpoint verify, checkpoint export, data inspect, data tokenize, generate, doctor";
 }
 
 const VerbText& text_of(Verb verb) {
@@ -147,7 +143,26 @@ bool is_whole_number(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-/// Options with '-' for '_', DeepSpeed's three spellings as --deepspeed-config FILE, and without the launcher's --local_rank.
+bool is_truth(const std::string& text) {
+  constexpr std::array<std::string_view, 6> kWords{"true", "True", "false", "False", "1", "0"};
+  return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
+}
+
+std::string with_dashes(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+/// Whether "--name" is one of the Trainer's flags, which stand alone or before true or false.
+bool is_trainer_flag(const std::string& name) {
+  const std::span<const TrainerName> names = trainer_names();
+  return std::any_of(names.begin(), names.end(),
+                     [&](const TrainerName& each) { return each.type == ValueType::kFlag && name == "--" + with_dashes(each.name); });
+}
+
+/// Options with '-' for '_', DeepSpeed's three spellings as --deepspeed-config FILE, the Trainer's flags with a value, and without
+/// the launcher's --local_rank.
 std::vector<std::string> normalised(const std::vector<std::string>& arguments) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -166,9 +181,11 @@ std::vector<std::string> normalised(const std::vector<std::string>& arguments) {
       continue;  // the bare switch, which says nothing
     } else if (name == "--deepspeed") {
       result.push_back("--deepspeed-config" + value);
-    } else if ((name == "--fp16" || name == "--bf16") && value.empty() && has_next &&
-               (arguments[i + 1] == "true" || arguments[i + 1] == "True" || arguments[i + 1] == "false" || arguments[i + 1] == "False")) {
-      result.push_back(cat(name, "=", arguments[++i]));
+    } else if (is_trainer_flag(name) && value.empty()) {
+      const bool has_value = has_next && is_truth(arguments[i + 1]);
+      result.push_back(cat(name, "=", has_value ? arguments[++i] : "true"));
+    } else if (name.starts_with("--no-") && value.empty() && is_trainer_flag("--" + name.substr(5))) {
+      result.push_back(cat("--", name.substr(5), "=false"));  // as transformers spells flags that are on by default
     } else {
       result.push_back(name + value);
     }
@@ -186,13 +203,13 @@ Verb take_verb(std::vector<std::string>& arguments) {
     return RequestError(
         cat(what, near.empty() ? std::string() : cat("; the nearest is \"", near, "\""), "; verbs: ", all_verbs(), "; see sluice --help"));
   };
-  for (const char* absent : {"launch", "data", "report"}) {
+  for (const char* absent : {"launch", "report"}) {
     if (first == absent) throw RequestError(cat("sluice ", absent, " is not in this version of Sluice; verbs: ", all_verbs()));
   }
   std::string word = first;
-  if (first == "config" || first == "checkpoint") {
+  if (first == "config" || first == "checkpoint" || first == "data") {
     if (arguments.size() < 2 || arguments[1].starts_with("-")) throw refuse(first, cat("sluice ", first, " needs a second word"));
-    if (first == "checkpoint" && (arguments[1] == "export" || arguments[1] == "import")) {
+    if (first == "checkpoint" && arguments[1] == "import") {
       throw RequestError(cat("sluice checkpoint ", arguments[1], " is not in this version of Sluice; verbs: ", all_verbs()));
     }
     word = cat(first, " ", arguments[1]);
@@ -223,6 +240,13 @@ class VerbParser {
       case Verb::kCheckpointVerify:
         app_.add_option("path", command_.path, "a run directory, its checkpoints or one of them")->required()->type_name("DIR");
         if (verb == Verb::kCheckpointVerify) app_.add_flag("--quick", command_.quick, "sizes and structure only, not every byte");
+        break;
+      case Verb::kDataInspect:
+      case Verb::kDataTokenize:
+        add_data();
+        break;
+      case Verb::kCheckpointExport:
+        add_export();
         break;
       case Verb::kGenerate:
         add_generate();
@@ -279,6 +303,19 @@ class VerbParser {
     }
   }
 
+  void add_trainer_names() {
+    for (const TrainerName& each : trainer_names()) {
+      const std::string name = with_dashes(each.name);
+      CLI::Option* option = app_.add_option(cat("--", name), values_[name], std::string(each.advice))->allow_extra_args(false);
+      const bool is_shown = each.rule == TrainerRule::kSets || each.rule == TrainerRule::kFills;
+      option->type_name(each.type == ValueType::kWhole    ? "N"
+                        : each.type == ValueType::kNumber ? "X"
+                        : each.type == ValueType::kFlag   ? "BOOL"
+                                                          : "TEXT");
+      option->group(is_shown ? kTrainerGroup : "");  // a nameless group is not listed
+    }
+  }
+
   void add_configuration() {
     app_.add_option("config", file_, "a DeepSpeed configuration, with a block \"sluice\" for what DeepSpeed leaves to the script")
         ->type_name("CONFIG.json");
@@ -292,8 +329,7 @@ class VerbParser {
         ->type_name("FILE")
         ->allow_extra_args(false)
         ->group(kDeepSpeedGroup);
-    add_key_options(kTrainerKeys, kTrainerGroup);
-    add_key_options(kTrainerOptions, kTrainerGroup);
+    add_trainer_names();
     if (command_.verb != Verb::kProfile) {
       app_.add_option("--ranks", command_.ranks, "ranks to plan for, where MPI does not say")->type_name("N")->check(CLI::PositiveNumber);
       app_.add_option("--ranks-per-node", command_.ranks_per_node, "default: all on one node")->type_name("N")->check(CLI::PositiveNumber);
@@ -301,6 +337,28 @@ class VerbParser {
     if (command_.verb == Verb::kPlan) {
       app_.add_option("--machine", command_.machine_file, "a machine file instead of this machine's profile")->type_name("FILE");
     }
+  }
+
+  void add_data() {
+    app_.add_option("files", values_["files"], "text, JSON lines or token files, or shell patterns")->type_name("FILE");
+    add_key_options(kDataOptions, kDataGroup);
+    app_.add_option("--set", values_["set"], "any key of a configuration, as sluice.data.packing=pad")
+        ->type_name("KEY.PATH=VALUE")
+        ->allow_extra_args(false)
+        ->group(kDataGroup);
+    if (command_.verb == Verb::kDataTokenize) {
+      app_.add_option("--output", command_.path, "NAME.bin: llm.c's; NAME: Megatron's NAME.bin and NAME.idx")->required()->type_name("NAME");
+    }
+  }
+
+  void add_export() {
+    ExportOptions& options = command_.exporting;
+    app_.add_option("path", command_.path, "a run directory (its newest whole checkpoint) or a checkpoint")->required()->type_name("DIR");
+    app_.add_option("--to", options.to, "the format: hf, a Hugging Face directory")->required()->check(CLI::IsMember({"hf"}));
+    app_.add_option("--output", options.output, "the directory to be made")->required()->type_name("DIR");
+    app_.add_option("--dtype", options.dtype, "of the weights; default: what the run trained in")->check(CLI::IsMember({"f32", "bf16", "f16"}));
+    app_.add_option("--tokenizer", options.tokenizer, "a directory whose tokenizer goes along; default: that of the model the run began with")
+        ->type_name("DIR");
   }
 
   void add_generate() {
@@ -315,6 +373,10 @@ class VerbParser {
     app_.add_option("--top-k", options.top_k, "draw from the K most likely tokens; default: all")
         ->type_name("K")
         ->check(CLI::NonNegativeNumber);
+    app_.add_option("--top-p", options.top_p, "draw from the likeliest tokens whose probabilities add up to P; default: 1, all")
+        ->type_name("P")
+        ->check(CLI::Range(1e-9, 1.0));
+    app_.add_flag("--chat", options.chat, "the prompt is what a user says; the model answers by its chat template");
     app_.add_option("--seed", options.seed, "default 1")->type_name("N");
     app_.add_option("--threads", options.threads, "default: the cores of this process")->type_name("N")->check(CLI::PositiveNumber);
   }
@@ -324,6 +386,13 @@ class VerbParser {
       if ((app_.count("--prompt") > 0) == (app_.count("--prompt-tokens") > 0)) {
         throw RequestError(cat("sluice generate needs one of --prompt and --prompt-tokens; ", hint()));
       }
+      return;
+    }
+    if (command_.verb == Verb::kDataInspect || command_.verb == Verb::kDataTokenize) {
+      for (const std::string& file : values_["files"])
+        command_.request.settings.push_back({"sluice.data.train", file, "FILE", Setting::Kind::kAppend});
+      collect_keys(kDataOptions);
+      collect_sets();
       return;
     }
     if (file_.empty() && values_["deepspeed-config"].empty() && command_.verb == Verb::kConfigCheck) {
@@ -338,7 +407,19 @@ class VerbParser {
     if (!files.empty()) command_.request.file = files.front();
     collect_keys(kRunOptions);
     collect_keys(kDeepSpeedOptions);
-    collect_keys(kTrainerKeys);
+    collect_sets();
+    for (const TrainerName& each : trainer_names()) {
+      const std::vector<std::string>& values = values_[with_dashes(each.name)];
+      for (const std::string& value : values) {
+        if (value != values.front()) {
+          throw RequestError(cat("--", each.name, " is given twice, as ", values.front(), " and ", value, "; keep one of them"));
+        }
+        command_.request.trainer[std::string(each.name)] = value;
+      }
+    }
+  }
+
+  void collect_sets() {
     for (const std::string& each : values_["set"]) {
       const std::size_t equals = each.find('=');
       if (equals == std::string::npos || equals == 0) {
@@ -346,16 +427,6 @@ class VerbParser {
       }
       const std::string path = each.substr(0, equals);
       command_.request.settings.push_back({path, each.substr(equals + 1), cat("--set ", path), Setting::Kind::kValue});
-    }
-    for (const KeyOption& each : kTrainerOptions) {
-      const std::vector<std::string>& values = values_[each.name];
-      for (const std::string& value : values) {
-        if (value != values.front()) {
-          throw RequestError(cat("--", each.path, " is given twice, as ", values.front(), " and ", value, "; keep one of them"));
-        }
-        command_.request.trainer[each.path] = value;
-      }
-      if (switches_[each.name]) command_.request.trainer[each.path] = "true";
     }
   }
 

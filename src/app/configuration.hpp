@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/corpus_options.hpp"
 #include "spec/model_spec.hpp"
 #include "spec/training_spec.hpp"
 
@@ -54,14 +55,45 @@ enum class DataOrder : std::uint8_t { kShuffled, kSequential };
 enum class Init : std::uint8_t { kScratch, kWeights };
 enum class ResumeMode : std::uint8_t { kAuto, kNever, kPath };
 
-/// Placement as the file wrote it, for the planner to start from. Absent: not said.
+/// Where DeepSpeed would keep parameters or optimizer states. Absent: not said.
+struct OffloadHint {
+  std::string device;  // "", "none", "cpu", "nvme"
+  std::string nvme_path;
+  std::optional<bool> pin_memory;
+  std::optional<std::int64_t> buffer_count;
+  std::optional<std::int64_t> buffer_elements;        // of parameters
+  std::optional<std::int64_t> max_host_elements;      // of parameters, beside NVMe
+  std::optional<double> ratio;                        // of optimizer states
+  std::optional<bool> pipeline_read, pipeline_write;  // of optimizer states
+  friend bool operator==(const OffloadHint&, const OffloadHint&) = default;
+};
+
+/// How DeepSpeed's scripts would recompute activations. Absent: not said.
+struct ActivationHint {
+  std::optional<bool> recompute;  // the Trainer's gradient_checkpointing
+  std::optional<bool> partition, on_host;
+  std::optional<std::int64_t> number_checkpoints;
+  friend bool operator==(const ActivationHint&, const ActivationHint&) = default;
+};
+
+/// DeepSpeed's block aio. Absent: not said.
+struct AioHint {
+  std::optional<std::int64_t> block_bytes, queue_depth, threads;
+  std::optional<bool> single_submit, overlap_events;
+  friend bool operator==(const AioHint&, const AioHint&) = default;
+};
+
+/// Placement as the request wrote it, for the planner to start from. Absent: not said.
 struct Hints {
   std::optional<std::int64_t> zero_stage;
-  std::string offload_optimizer;                  // "", "none", "cpu", "nvme"
-  std::string offload_param;                      // likewise
-  std::optional<std::int64_t> prefetch_elements;  // stage3_prefetch_bucket_size
-  std::optional<std::int64_t> max_live_elements;  // stage3_max_live_parameters
-  std::optional<std::int64_t> reduce_elements;    // reduce_bucket_size
+  OffloadHint offload_optimizer;
+  OffloadHint offload_param;
+  std::optional<std::int64_t> prefetch_elements;   // stage3_prefetch_bucket_size
+  std::optional<std::int64_t> max_live_elements;   // stage3_max_live_parameters
+  std::optional<std::int64_t> reduce_elements;     // reduce_bucket_size
+  std::optional<std::int64_t> sub_group_elements;  // sub_group_size
+  ActivationHint activations;
+  AioHint aio;
   friend bool operator==(const Hints&, const Hints&) = default;
 };
 
@@ -80,6 +112,14 @@ struct Configuration {
   std::vector<std::string> train_data;
   std::vector<std::string> valid_data;
   DataOrder order = DataOrder::kShuffled;
+  double valid_fraction = 0;  // of the training documents, held out for evaluation; 0: none
+  std::string tokenizer;      // "bytes" or a directory; empty: the model directory's own, else bytes
+  std::string chat_template;  // a file; empty: the tokenizer's own
+  data::Packing packing = data::Packing::kStream;
+  data::Overlong overlong = data::Overlong::kError;  // of kPad
+  data::InvalidUtf8 invalid_utf8 = data::InvalidUtf8::kError;
+  bool document_attention = false;
+  std::string text_key = "text";
   std::optional<std::int64_t> steps;  // one of steps and epochs
   std::optional<double> epochs;
   BatchKeys batch_keys;
@@ -95,9 +135,15 @@ struct Configuration {
   std::optional<std::int64_t> device_memory_bytes;  // per rank
   std::optional<std::int64_t> host_memory_bytes;    // per node
   std::int64_t checkpoint_interval = 100;           // steps; 0: at the end only
+  double checkpoint_part = 0;                       // above 0: checkpoint_interval is this part of the run, see settle_steps
   std::int64_t checkpoint_keep = 3;
+  bool checkpoint_best = true;         // keeps the best checkpoint by validation loss as well, where there is evaluation
+  bool export_model = true;            // OUTPUT/model/ at the end, as a Hugging Face directory
+  bool export_best = false;            // of the best checkpoint instead of the last state
   std::int64_t evaluate_interval = 0;  // steps; 0: at the end only, where valid_data is given
+  double evaluate_part = 0;            // as checkpoint_part
   std::int64_t print_interval = 0;     // steps; 0: about a line a second
+  double print_part = 0;               // as checkpoint_part
   ResumeMode resume = ResumeMode::kAuto;
   std::string resume_path;
   std::string plan_file;
@@ -108,6 +154,9 @@ struct Configuration {
   Hints hints;
   std::vector<KeyReport> keys;     // in the file's order, defaults last
   std::vector<std::string> notes;  // what to say at start, one line each
+
+  /// Whether there is anything to evaluate on.
+  bool evaluates() const { return !valid_data.empty() || valid_fraction > 0; }
 };
 
 /// The request, what is wrong with it and what it lacks, one line each.
@@ -130,10 +179,16 @@ Configuration load_configuration(const ConfigurationRequest& request, std::optio
 /// rounding. sequence_length stays 0. Throws RequestError with all four numbers where they disagree.
 spec::BatchSpec resolve_batch(const BatchKeys& keys, std::int64_t data_ranks);
 
+/// After resolve_batch, where a run with another rank count made `global_batch` sequences a step and train_batch_size is not
+/// written: keeps that global batch and derives the accumulation anew, with a note. Throws RequestError with the rank counts that
+/// can share it.
+void keep_global_batch(Configuration& configuration, std::int64_t global_batch);
+
 /// Sets sequence_length where it was left to the model; throws RequestError where it is longer than the model's context.
 void settle_model(Configuration& configuration, const spec::ModelSpec& model);
 
-/// Sets what follows from the run's length: schedule.total_steps and a warm-up given as a ratio (rounded up, as transformers does).
+/// Sets what follows from the run's length: schedule.total_steps, and the warm-up and intervals that are parts of it (rounded up, as
+/// transformers does).
 void settle_steps(Configuration& configuration, std::int64_t steps);
 
 /// The effective configuration for run.json, indented.
@@ -141,7 +196,8 @@ std::string to_json(const Configuration& configuration);
 
 /// `config check` for people: one line a key, then what is wrong and what is missing. Colourless.
 std::string describe(const Examination& examination);
-/// The same as JSON: {"source", "keys": [{key, value, class, note}], "problems", "missing", "notes"}.
+/// The same as JSON: {"source", "keys": [{key, value, class, note, default}], "problems", "missing", "notes"}; values and defaults as
+/// JSON texts.
 std::string to_json(const Examination& examination);
 
 }  // namespace sluice::app

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "app/configuration.hpp"
+#include "app/key_rules.hpp"
 #include "base/check.hpp"
 #include "base/text.hpp"
 
@@ -25,6 +27,55 @@ Json model_json(const Configuration& configuration) {
   if (!configuration.model_path.empty()) model["path"] = configuration.model_path;
   model["init"] = configuration.init == Init::kWeights ? "weights" : "scratch";
   return model;
+}
+
+Json data_json(const Configuration& configuration) {
+  constexpr std::array<const char*, 2> kPackings{"stream", "pad"};
+  constexpr std::array<const char*, 3> kOverlong{"error", "truncate", "skip"}, kInvalid{"error", "replace", "skip"};
+  return {{"train", configuration.train_data},
+          {"valid", configuration.valid_data},
+          {"valid_fraction", configuration.valid_fraction},
+          {"order", configuration.order == DataOrder::kSequential ? "sequential" : "shuffled"},
+          {"tokenizer", configuration.tokenizer},
+          {"chat_template", configuration.chat_template},
+          {"text_key", configuration.text_key},
+          {"packing", kPackings.at(static_cast<std::size_t>(configuration.packing))},
+          {"document_attention", configuration.document_attention},
+          {"overlong", kOverlong.at(static_cast<std::size_t>(configuration.overlong))},
+          {"invalid_utf8", kInvalid.at(static_cast<std::size_t>(configuration.invalid_utf8))}};
+}
+
+Json offload_json(const OffloadHint& hint) {
+  return {{"device", hint.device},
+          {"nvme_path", hint.nvme_path},
+          {"pin_memory", optional_json(hint.pin_memory)},
+          {"buffer_count", optional_json(hint.buffer_count)},
+          {"buffer_elements", optional_json(hint.buffer_elements)},
+          {"max_host_elements", optional_json(hint.max_host_elements)},
+          {"ratio", optional_json(hint.ratio)},
+          {"pipeline_read", optional_json(hint.pipeline_read)},
+          {"pipeline_write", optional_json(hint.pipeline_write)}};
+}
+
+Json hints_json(const Hints& hints) {
+  return {{"zero_stage", optional_json(hints.zero_stage)},
+          {"offload_optimizer", offload_json(hints.offload_optimizer)},
+          {"offload_param", offload_json(hints.offload_param)},
+          {"prefetch_elements", optional_json(hints.prefetch_elements)},
+          {"max_live_elements", optional_json(hints.max_live_elements)},
+          {"reduce_elements", optional_json(hints.reduce_elements)},
+          {"sub_group_elements", optional_json(hints.sub_group_elements)},
+          {"activations",
+           {{"recompute", optional_json(hints.activations.recompute)},
+            {"partition", optional_json(hints.activations.partition)},
+            {"on_host", optional_json(hints.activations.on_host)},
+            {"number_checkpoints", optional_json(hints.activations.number_checkpoints)}}},
+          {"aio",
+           {{"block_bytes", optional_json(hints.aio.block_bytes)},
+            {"queue_depth", optional_json(hints.aio.queue_depth)},
+            {"threads", optional_json(hints.aio.threads)},
+            {"single_submit", optional_json(hints.aio.single_submit)},
+            {"overlap_events", optional_json(hints.aio.overlap_events)}}}};
 }
 
 std::string resume_text(const Configuration& configuration) {
@@ -63,9 +114,7 @@ std::string to_json(const Configuration& configuration) {
   Json json;
   json["source"] = configuration.source;
   json["model"] = model_json(configuration);
-  json["data"] = {{"train", configuration.train_data},
-                  {"valid", configuration.valid_data},
-                  {"order", configuration.order == DataOrder::kSequential ? "sequential" : "shuffled"}};
+  json["data"] = data_json(configuration);
   json["steps"] = optional_json(configuration.steps);
   json["epochs"] = optional_json(configuration.epochs);
   json["training"] = Json::parse(spec::to_json(configuration.training));
@@ -74,18 +123,15 @@ std::string to_json(const Configuration& configuration) {
   json["device"] = configuration.device;
   json["threads"] = configuration.threads;
   json["memory"] = {{"device", optional_json(configuration.device_memory_bytes)}, {"host", optional_json(configuration.host_memory_bytes)}};
-  json["checkpoint"] = {{"interval", configuration.checkpoint_interval}, {"keep", configuration.checkpoint_keep}};
+  json["checkpoint"] = {
+      {"interval", configuration.checkpoint_interval}, {"keep", configuration.checkpoint_keep}, {"best", configuration.checkpoint_best}};
   json["evaluate"] = {{"interval", configuration.evaluate_interval}};
   json["print_interval"] = configuration.print_interval;
+  json["export"] = configuration.export_best ? Json("best") : Json(configuration.export_model);
   json["resume"] = resume_text(configuration);
   json["plan"] = configuration.plan_file;
   json["pin"] = configuration.pins;
-  json["hints"] = {{"zero_stage", optional_json(configuration.hints.zero_stage)},
-                   {"offload_optimizer", configuration.hints.offload_optimizer},
-                   {"offload_param", configuration.hints.offload_param},
-                   {"prefetch_elements", optional_json(configuration.hints.prefetch_elements)},
-                   {"max_live_elements", optional_json(configuration.hints.max_live_elements)},
-                   {"reduce_elements", optional_json(configuration.hints.reduce_elements)}};
+  json["hints"] = hints_json(configuration.hints);
   json["notes"] = configuration.notes;
   return dumped(json);
 }
@@ -113,7 +159,13 @@ std::string to_json(const Examination& examination) {
   json["source"] = examination.configuration.source;
   json["keys"] = Json::array();
   for (const KeyReport& key : examination.configuration.keys) {
-    json["keys"].push_back({{"key", key.path}, {"value", key.value}, {"class", name_of(key.key_class)}, {"note", key.note}});
+    const Key* known = find_key(key.path);
+    const bool has_default = known != nullptr && !known->fallback.empty();
+    json["keys"].push_back({{"key", key.path},
+                            {"value", key.value},
+                            {"class", name_of(key.key_class)},
+                            {"note", key.note},
+                            {"default", has_default ? Json(std::string(known->fallback)) : Json(nullptr)}});
   }
   json["problems"] = examination.problems;
   std::vector<std::string> missing = examination.missing_for_plan;

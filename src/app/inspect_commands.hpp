@@ -1,5 +1,5 @@
 #pragma once
-// The verbs that look at a run from outside: no MPI, no engine but for generation.
+// The verbs that look at checkpoints from outside: no MPI, no engine.
 
 #include "app/command_line.hpp"
 
@@ -9,7 +9,5 @@ namespace sluice::app {
 int list_checkpoints_command(const Command& command);
 int show_checkpoint_command(const Command& command);
 int verify_checkpoint_command(const Command& command);
-/// `generate`: text that follows a prompt, from a run directory, a checkpoint or a Hugging Face directory.
-int generate_command(const Command& command);
 
 }  // namespace sluice::app

@@ -9,8 +9,11 @@
 
 #include "app/command_line.hpp"
 #include "app/configuration.hpp"
+#include "app/data_commands.hpp"
 #include "app/doctor.hpp"
 #include "app/environment.hpp"
+#include "app/export.hpp"
+#include "app/generate_command.hpp"
 #include "app/inspect_commands.hpp"
 #include "app/planning.hpp"
 #include "app/train_command.hpp"
@@ -62,6 +65,12 @@ int run(const app::Command& command, const app::Environment& environment) {
       return app::show_checkpoint_command(command);
     case app::Verb::kCheckpointVerify:
       return app::verify_checkpoint_command(command);
+    case app::Verb::kCheckpointExport:
+      return app::export_command(command);
+    case app::Verb::kDataInspect:
+      return app::inspect_data_command(command, environment);
+    case app::Verb::kDataTokenize:
+      return app::tokenize_data_command(command);
     case app::Verb::kGenerate:
       return app::generate_command(command);
     case app::Verb::kDoctor:

@@ -16,7 +16,7 @@
 #include "base/units.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "ops/context.hpp"
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
@@ -164,11 +164,11 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
     return cat("it is for a model of ", (static_cast<std::int64_t>(plan.recompute.size()) - 2) / 2, " layers");
   if (request.configuration->threads > 0 && plan.threads != request.configuration->threads)
     return cat("it is for ", plan.threads, " threads a rank, ", request.configuration->threads, " are asked");
-  if (plan.update_mode == spec::UpdateMode::kInBackward && request.configuration->training.optimizer.gradient_clipping > 0)
-    return "it updates in backward, which can't clip";
+  if (plan.update_mode == spec::UpdateMode::kInBackward && optim::needs_norm(request.configuration->training))
+    return "it updates in backward, which can neither clip nor skip an overflow";
   const auto modules = parallel::make_unsharded_modules();
   const model::Model model = model::build_model(*request.model, *modules);
-  const chunks::ChunkLayout layout(model.params, optim::group_parameters(model.params, request.configuration->training.optimizer),
+  const chunks::ChunkLayout layout(model.params, optim::group_parameters(model, request.configuration->training),
                                    plan.chunk_elements);
   const schedule::StepGraph graph =
       schedule::build(schedule::GraphKind::kStep, {.model = &model,
@@ -176,7 +176,7 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                                                    .plan = plan,
                                                    .sequence_length = batch.sequence_length,
                                                    .ranks = ranks,
-                                                   .clips = request.configuration->training.optimizer.gradient_clipping > 0});
+                                                   .needs_norm = optim::needs_norm(request.configuration->training)});
   if (graph.arena_bytes[0] > request.budget.device_bytes) {
     return cat("it needs ", format_bytes(graph.arena_bytes[0]), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
                " are left");
@@ -240,7 +240,9 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
           plan_request(configuration, *request.model, measurement.machine, request.budget, request.threads, world.size());
       const plan::PlanResult result = plan::search(search);
       log.note(plan::explain(search, result));
-      text = plan::to_json(search, result, spec::to_json(train::signature_of(result.plan, ops::make_cpu_context(result.plan.threads))));
+      text = plan::to_json(
+          search, result,
+          spec::to_json(train::signature_of(result.plan, configuration.training.precision, ops::make_cpu_context(result.plan.threads))));
     });
     text = world.broadcast(text, 0);
   }
@@ -297,21 +299,23 @@ int plan_command(const Command& command) {
   const plan::PlanRequest request = plan_request(configuration, model, machine, budget, threads, ranks);
   const plan::PlanResult result = plan::search(request);
   if (command.json) {
-    print(plan::to_json(request, result, spec::to_json(train::signature_of(result.plan, ops::make_cpu_context(result.plan.threads)))));
+    print(plan::to_json(
+        request, result,
+        spec::to_json(train::signature_of(result.plan, configuration.training.precision, ops::make_cpu_context(result.plan.threads)))));
   } else {
     print(plan::explain(request, result));
   }
   if (configuration.dump_graph) {
     const auto modules = parallel::make_unsharded_modules();
     const model::Model built = model::build_model(model, *modules);
-    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built.params, configuration.training.optimizer),
+    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training),
                                      result.plan.chunk_elements);
     schedule::build(schedule::GraphKind::kStep, {.model = &built,
                                                  .layout = &layout,
                                                  .plan = result.plan,
                                                  .sequence_length = configuration.training.batch.sequence_length,
                                                  .ranks = static_cast<int>(ranks),
-                                                 .clips = configuration.training.optimizer.gradient_clipping > 0,
+                                                 .needs_norm = optim::needs_norm(configuration.training),
                                                  .segments_between_agrees = result.segments_between_agrees})
         .dump(std::cout);
   }

@@ -23,7 +23,7 @@ std::string fixed(double value, int decimals) {
 }  // namespace
 
 Progress::Progress(const Options& options, Log& log, MetricsFile* metrics, train::StopSource& stop,
-                   std::function<void(std::int64_t, const std::string&)> on_state)
+                   std::function<void(std::int64_t, const checkpoint::CommitResult*)> on_state)
     : options_(options), log_(log), metrics_(metrics), stop_(stop), on_state_(std::move(on_state)), watch_(options.margin) {}
 
 void Progress::end_line() {
@@ -57,7 +57,11 @@ void Progress::on_step(const train::StepMetrics& m) {
   if (options_.rank != 0) return;
   append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
                       options_.attempt, wall_seconds()});
-  on_state_(m.step, {});
+  on_state_(m.step, nullptr);
+  if (m.skipped) {
+    end_line();
+    log_.warn(cat("step ", m.step, " changes nothing: ", m.why_skipped));
+  }
   mean_seconds_ = mean_seconds_ == 0 ? m.step_seconds : 0.9 * mean_seconds_ + 0.1 * m.step_seconds;
   const std::string line =
       cat("step ", m.step, "/", options_.steps, "  loss ", fixed(m.loss, 4), "  |g| ", fixed(m.grad_norm, 3), "  lr ", m.learning_rate,
@@ -95,8 +99,9 @@ void Progress::on_checkpoint(const checkpoint::CommitResult& result, double seco
     return;
   }
   metrics_->sync();
-  on_state_(result.step, result.path);
-  say(cat("checkpoint ", result.path, " (", format_bytes(result.bytes), " in ", format_seconds(seconds), ")"));
+  on_state_(result.step, &result);
+  say(cat("checkpoint ", result.path, " (", format_bytes(result.bytes), " in ", format_seconds(seconds), ")",
+          result.best_step == result.step ? ", the best so far" : ""));
   for (const std::string& warning : result.warnings) log_.warn(warning);
 }
 

@@ -27,10 +27,10 @@ class Progress final : public train::Observer {
     std::string memory;  // "device 1.2 GiB, host 3 MiB": planned, per rank
     MemoryMargin margin;
   };
-  /// `metrics` may be null (other ranks); all outlive this. `stop` is asked when a line can't be written. `on_state(step, checkpoint)` is
-  /// called after each step and save.
+  /// `metrics` may be null (other ranks); all outlive this. `stop` is asked when a line can't be written. `on_state(step, saved)` is
+  /// called after each step (null) and each checkpoint that was committed.
   Progress(const Options& options, Log& log, MetricsFile* metrics, train::StopSource& stop,
-           std::function<void(std::int64_t step, const std::string& checkpoint)> on_state);
+           std::function<void(std::int64_t step, const checkpoint::CommitResult* saved)> on_state);
 
   void on_step(const train::StepMetrics& metrics) override;
   void on_evaluation(const train::EvaluationMetrics& metrics) override;
@@ -47,7 +47,7 @@ class Progress final : public train::Observer {
   Log& log_;
   MetricsFile* metrics_;
   train::StopSource& stop_;
-  std::function<void(std::int64_t, const std::string&)> on_state_;
+  std::function<void(std::int64_t, const checkpoint::CommitResult*)> on_state_;
   MemoryWatch watch_;
   std::int64_t last_shown_ns_ = 0;
   double mean_seconds_ = 0;  // of a step, exponentially weighted, for the time left

@@ -151,6 +151,7 @@ std::string to_json(const Status& status) {
   json["state"] = name_of(status.state);
   json["step"] = status.step;
   json["last_checkpoint"] = status.last_checkpoint.empty() ? Json(nullptr) : Json(status.last_checkpoint);
+  json["best_checkpoint"] = status.best_checkpoint.empty() ? Json(nullptr) : Json(status.best_checkpoint);
   json["exit_code"] = status.exit_code ? Json(*status.exit_code) : Json(nullptr);
   json["reason"] = status.reason;
   json["retriable"] = status.retriable;
@@ -166,6 +167,8 @@ Status status_from_json(const std::string& text, const std::string& source) {
     status.state = run_state_from(json.at("state").get<std::string>(), source);
     status.step = json.at("step").get<std::int64_t>();
     if (!json.at("last_checkpoint").is_null()) status.last_checkpoint = json.at("last_checkpoint").get<std::string>();
+    if (json.contains("best_checkpoint") && !json["best_checkpoint"].is_null())
+      status.best_checkpoint = json["best_checkpoint"].get<std::string>();
     if (!json.at("exit_code").is_null()) status.exit_code = json.at("exit_code").get<int>();
     status.reason = json.at("reason").get<std::string>();
     status.retriable = json.at("retriable").get<bool>();
@@ -205,6 +208,32 @@ DataFile describe_data_file(const std::string& path) {
   return data;
 }
 
+namespace {
+
+/// The files of a folder that say how text becomes tokens, chat templates included.
+std::string tokenizer_files(const std::filesystem::path& folder) {
+  std::string text;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer_config.json",
+                           "special_tokens_map.json", "chat_template.jinja"}) {
+    const std::string path = (folder / name).string();
+    if (!std::filesystem::is_regular_file(path)) continue;
+    const DataFile file = describe_data_file(path);
+    text += cat(text.empty() ? "" : ", ", name, " of ", file.bytes, " bytes, hash ", file.hash);
+  }
+  return text;
+}
+
+/// What the tokenizer is: the content of its files, not where they are.
+std::string tokenizer_identity(const Configuration& configuration) {
+  if (configuration.tokenizer == "bytes") return configuration.tokenizer;
+  const std::filesystem::path folder = configuration.tokenizer.empty() ? configuration.model_path : configuration.tokenizer;
+  std::string text = folder.empty() ? std::string() : tokenizer_files(folder);
+  if (text.empty() && !folder.empty()) text = tokenizer_files(folder / "model");  // of a run directory
+  return text.empty() ? "none of its own" : text;
+}
+
+}  // namespace
+
 Fingerprint fingerprint_of(const Configuration& configuration, const spec::ModelSpec& model, const std::vector<DataFile>& train,
                            const std::vector<DataFile>& valid) {
   Fingerprint print;
@@ -219,10 +248,19 @@ Fingerprint fingerprint_of(const Configuration& configuration, const spec::Model
   add_files("data.train", train, true);
   print.push_back({"data.order", configuration.order == DataOrder::kSequential ? "sequential" : "shuffled", true});
   const spec::TrainingSpec& training = configuration.training;
+  const Json asked = Json::parse(to_json(configuration)).at("data");
+  print.push_back({"data.tokenizer", tokenizer_identity(configuration), true});
+  if (!configuration.chat_template.empty()) add_files("data.chat_template", {describe_data_file(configuration.chat_template)}, true);
+  for (const char* key : {"packing", "document_attention", "overlong", "invalid_utf8", "text_key", "valid_fraction"}) {
+    print.push_back({cat("data.", key), asked.at(key).dump(), true});
+  }
   print.push_back({"sequence_length", text_of(training.batch.sequence_length), true});
   print.push_back({"train_batch_size", text_of(training.batch.global_batch), true});
   print.push_back({"seed", text_of(training.seed), true});
   const Json training_json = Json::parse(spec::to_json(training));
+  print.push_back({"precision", training_json.at("precision").dump(), true});
+  if (training.precision == spec::Precision::kFp16) print.push_back({"fp16", training_json.at("loss_scale").dump(), true});
+  print.push_back({"trainable", training_json.at("trainable").dump(), true});
   for (const auto& [key, value] : training_json.at("optimizer").items()) print.push_back({cat("optimizer.", key), value.dump(), true});
   for (const auto& [key, value] : training_json.at("schedule").items()) print.push_back({cat("schedule.", key), value.dump(), false});
   if (configuration.steps) print.push_back({"steps", text_of(*configuration.steps), false});
@@ -325,6 +363,15 @@ void RunDirectory::write_run(const RunRecord& record) const {
   write_file_atomically(run_file(), to_json(record));
 }
 
+std::optional<std::int64_t> RunDirectory::global_batch() const {
+  const std::optional<RunRecord> record = read_run();
+  if (!record) return std::nullopt;
+  for (const FingerprintEntry& entry : record->fingerprint) {
+    if (entry.key == "train_batch_size") return std::stoll(entry.value);
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> RunDirectory::check_same_run(const Fingerprint& asked) const {
   const std::optional<RunRecord> record = read_run();
   if (!record) return {};
@@ -332,7 +379,9 @@ std::vector<std::string> RunDirectory::check_same_run(const Fingerprint& asked) 
   if (!fixed.empty()) {
     std::string text;
     for (const std::string& line : fixed) text += (text.empty() ? "" : "; ") + line;
-    throw RequestError(cat(path_, " holds another run: ", text, "; give the same values or another --output"));
+    throw RequestError(cat(path_, " holds another run: ", text,
+                           "; give the same values or another --output. What may change: steps, epochs, schedule, data.valid, checkpoint, "
+                           "evaluate, steps_per_print, export, memory, threads, ranks, micro-batch, zero_optimization and other hints"));
   }
   return differences(record->fingerprint, asked, false);
 }

@@ -33,6 +33,7 @@ struct Status {
   RunState state = RunState::kRunning;
   std::int64_t step = 0;         // last one completed
   std::string last_checkpoint;   // "step-00000050"; empty: none
+  std::string best_checkpoint;   // likewise: the one with the lowest validation loss, where that is known
   std::optional<int> exit_code;  // not while running
   std::string reason;            // one line, for people
   bool retriable = false;        // the same command may continue it
@@ -73,9 +74,10 @@ struct FingerprintEntry {
 };
 using Fingerprint = std::vector<FingerprintEntry>;
 
-/// Fixed: the model, the training files' contents and order, sequence length, global batch, seed, optimizer and where the weights
-/// began. Free to change: length and schedule, validation data. Not in it: micro-batch, ranks, budgets, device, intervals. Paths
-/// don't count, contents do.
+/// Fixed: the model, the training files' contents and order, the tokenizer and how samples are made of documents, sequence length,
+/// global batch, seed, optimizer, precision, which parameters train, and where the weights began. Free to change: length and
+/// schedule, validation data. Not in it: micro-batch, ranks, budgets, device, intervals. Paths don't count, contents do. Throws
+/// IoError for a chat template that can't be read.
 Fingerprint fingerprint_of(const Configuration& configuration, const spec::ModelSpec& model, const std::vector<DataFile>& train,
                            const std::vector<DataFile>& valid);
 
@@ -119,6 +121,8 @@ class RunDirectory {
   std::optional<RunRecord> read_run() const;
   void write_run(const RunRecord& record) const;
 
+  /// Sequences a step of the run that stands here, if any: a run keeps them whatever the rank count.
+  std::optional<std::int64_t> global_batch() const;
   /// Throws RequestError, key by key, if another run stands here. Returns lines about free keys that changed.
   std::vector<std::string> check_same_run(const Fingerprint& asked) const;
 

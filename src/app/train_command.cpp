@@ -14,7 +14,9 @@
 #include <sstream>
 #include <utility>
 
+#include "app/corpora.hpp"
 #include "app/doctor.hpp"
+#include "app/export.hpp"
 #include "app/planning.hpp"
 #include "app/progress.hpp"
 #include "app/run_directory.hpp"
@@ -29,8 +31,6 @@
 #include "checkpoint/load.hpp"
 #include "checkpoint/run_lock.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
-#include "data/corpus.hpp"
-#include "data/sampler.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "ops/context.hpp"
 #include "profile/measure.hpp"
@@ -68,10 +68,12 @@ class Job {
     comm::all_or_none(world_, [&] { read_request(); });
     agree_on_resources();
     comm::all_or_none(world_, [&] { claim(); });
+    read_status();
+    // From here on a signal is a wish to stop, also while data are tokenised, the machine is measured and the state is loaded.
+    stop_.emplace(stop_file());
+    if (corpora_->needs_stores()) tokenise();
     if (already_finished()) return 0;
     claimed_ = true;
-    // From here on a signal is a wish to stop, also while the machine is measured and the state is loaded.
-    stop_.emplace(stop_file());
     hosts_ = world_.all_gather(world_.host_name());
     std::sort(hosts_.begin(), hosts_.end());
     hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
@@ -126,33 +128,60 @@ class Job {
                              "\"; expected the minutes after which a silent rank is given up, a number above 0"));
     }
     configuration_ = load_configuration(command_.request, world_.size(), Demand::kTrain);
+    directory_.emplace(configuration_.output);
+    if (const auto batch = directory_->global_batch()) keep_global_batch(configuration_, *batch);
     model_ = resolve_model(configuration_);
     settle_model(configuration_, model_);
-    const spec::TrainingSpec& training = configuration_.training;
-    corpus_.emplace(configuration_.train_data, model_.vocab);
-    if (!configuration_.valid_data.empty()) valid_.emplace(configuration_.valid_data, model_.vocab);
-    const auto order = configuration_.order == DataOrder::kShuffled ? data::Order::kShuffled : data::Order::kSequential;
-    sampler_.emplace(corpus_->tokens(), training.batch.sequence_length, order, training.seed);
-    // Each rank looks through its part for tokens that the model doesn't have.
-    const std::int64_t tokens = corpus_->tokens(), ranks = world_.size(), rank = world_.rank();
-    corpus_->check(tokens * rank / ranks, tokens * (rank + 1) / ranks);
-    steps_ = configuration_.steps.value_or(0);
-    if (configuration_.epochs) {
-      steps_ = static_cast<std::int64_t>(std::ceil(*configuration_.epochs * static_cast<double>(sampler_->samples_per_epoch()) /
-                                                   static_cast<double>(training.batch.global_batch)));
-    }
-    if (steps_ <= 0) throw RequestError(cat("the run would have ", steps_, " steps; give --steps or --epochs greater than 0"));
-    settle_steps(configuration_, steps_);
+    corpora_.emplace(configuration_, &model_);
     facts_ = device::read_cpu_facts();
     threads_ = threads_per_rank(configuration_.threads, world_.node_size(), node_cores_, facts_);
     budget_ = resolve_budget(configuration_, world_.node_size(), facts_);
-    directory_.emplace(configuration_.output);
-    std::vector<DataFile> train_files, valid_files;
-    for (const std::string& file : corpus_->files()) train_files.push_back(describe_data_file(file));
-    if (valid_) {
-      for (const std::string& file : valid_->files()) valid_files.push_back(describe_data_file(file));
+    for (const std::string& file : corpora_->train_files()) train_files_.push_back(describe_data_file(file));
+    for (const std::string& file : corpora_->valid_files()) valid_files_.push_back(describe_data_file(file));
+    // What needs no store is refused before anything is made; the rest has to know first whether the run directory is its own.
+    if (!corpora_->needs_stores()) {
+      open_data();
+    } else {
+      fingerprint_ = fingerprint_of(configuration_, model_, train_files_, valid_files_);
     }
-    fingerprint_ = fingerprint_of(configuration_, model_, train_files, valid_files);
+  }
+
+  std::string stores() const { return directory_->path() + "/tokens"; }
+
+  /// Corpora and samples, and what follows from their number.
+  void open_data() {
+    corpora_->open(stores());
+    // Each rank looks through its part for tokens that the model doesn't have.
+    const std::int64_t tokens = corpora_->train().tokens(), ranks = world_.size(), rank = world_.rank();
+    corpora_->train().check(tokens * rank / ranks, tokens * (rank + 1) / ranks);
+    steps_ = configuration_.steps.value_or(0);
+    if (configuration_.epochs) {
+      steps_ = static_cast<std::int64_t>(std::ceil(*configuration_.epochs * static_cast<double>(corpora_->sampler().samples_per_epoch()) /
+                                                   static_cast<double>(configuration_.training.batch.global_batch)));
+    }
+    if (steps_ <= 0) throw RequestError(cat("the run would have ", steps_, " steps; give --steps or --epochs greater than 0"));
+    settle_steps(configuration_, steps_);
+    fingerprint_ = fingerprint_of(configuration_, model_, train_files_, valid_files_);
+  }
+
+  /// Texts become tokens once, by rank 0, while the others wait.
+  void tokenise() {
+    comm::all_or_none(world_, [&] {
+      if (world_.rank() != 0 || corpora_->has_stores(stores(), log_)) return;
+      // It may take hours: whoever watches sees that the run goes on, and how it ended.
+      log_.open_file(directory_->log_file(0));
+      claimed_ = true;
+      status_.owner = this_process();
+      status_.state = RunState::kRunning;
+      directory_->write_status(status_);
+      if (corpora_->make_stores(stores(), log_, [&] { return stop_->requested(); })) return;
+      throw ResumableStop(cat("asked to stop by ", stop_->reason(), " while the data were tokenised; the same command begins that again"));
+    });
+    corpora_->use_stores(world_.broadcast(corpora_->store_names(), 0));
+    comm::all_or_none(world_, [&] {
+      open_data();
+      if (world_.rank() == 0 && directory_->has_run()) changes_ = directory_->check_same_run(fingerprint_);
+    });
   }
 
   /// Ranks see different nodes at different moments; one plan serves all, so the scarcest rank rules.
@@ -175,29 +204,35 @@ class Job {
           cat(directory_->path(),
               ": a run stands here already and --resume never forbids to continue it; give another --output or remove the folder"));
     }
-    if (directory_->has_run()) {
-      for (const std::string& change : directory_->check_same_run(fingerprint_)) changes_.push_back(change);
-    }
+    if (directory_->has_run()) changes_ = directory_->check_same_run(fingerprint_);
     directory_->create();
     lock_.emplace(checkpoint::RunLock::acquire(directory_->path(), {.host = world_.host_name()}));
+  }
+
+  /// What the last attempt left.
+  void read_status() {
+    comm::all_or_none(world_, [&] {
+      if (world_.rank() != 0) return;
+      before_ = directory_->read_status();
+      if (!before_) return;
+      status_.attempt = before_->attempt + 1;
+      status_.last_checkpoint = before_->last_checkpoint;
+      status_.best_checkpoint = before_->best_checkpoint;
+      status_.step = before_->step;
+    });
+    status_.attempt = std::stoll(world_.broadcast(cat(status_.attempt), 0));
   }
 
   bool already_finished() {
     std::string found = "0";
     comm::all_or_none(world_, [&] {
-      if (world_.rank() != 0) return;
-      const std::optional<Status> before = directory_->read_status();
-      if (before) status_.attempt = before->attempt + 1;
-      if (before) status_.last_checkpoint = before->last_checkpoint;
-      if (before) status_.step = before->step;
-      if (before && before->state == RunState::kFinished && before->step >= steps_) found = "1";
-      if (found == "1")
-        log_.note(cat(directory_->path(), ": this run is finished (", before->step,
-                      " steps); nothing to do. Give more --steps to go on, or another --output to start anew"));
+      if (world_.rank() != 0 || !before_ || before_->state != RunState::kFinished || before_->step < steps_) return;
+      found = "1";
+      if (claimed_) directory_->write_status(*before_);
+      log_.note(cat(directory_->path(), ": this run is finished (", before_->step,
+                    " steps); nothing to do. Give more --steps to go on, or another --output to start anew"));
     });
-    if (world_.broadcast(found, 0) == "1") return true;
-    status_.attempt = std::stoll(world_.broadcast(cat(status_.attempt), 0));
-    return false;
+    return world_.broadcast(found, 0) == "1";
   }
 
   void open_log() {
@@ -215,11 +250,13 @@ class Job {
     record.hosts = hosts_;
     record.versions = {{"sluice", SLUICE_VERSION}, {"mpi", comm::mpi_library_version()}, {"kernels", ops::library_versions()}};
     directory_->write_run(record);
-    log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus_->tokens()),
-                  " ", corpus_->tokenizer(), " tokens in ", corpus_->files().size(), " file", corpus_->files().size() == 1 ? "" : "s", ", ",
-                  steps_, " steps of ", configuration_.training.batch.global_batch, " x ", configuration_.training.batch.sequence_length,
-                  " tokens"));
+    const data::Corpus& corpus = corpora_->train();
+    const std::size_t files = corpus.files().size();
+    log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus.tokens()),
+                  " ", corpus.tokenizer(), " tokens in ", files, " file", files == 1 ? "" : "s", ", ", steps_, " steps of ",
+                  configuration_.training.batch.global_batch, " x ", configuration_.training.batch.sequence_length, " tokens"));
     log_.note(cat("run directory ", directory_->path()));
+    for (const std::string& note : corpora_->describe()) log_.note(note);
     for (const std::string& note : configuration_.notes) log_.note(note);
     for (const std::string& change : changes_) log_.note(cat("changed since the last attempt: ", change));
     if (!lock_->note().empty()) log_.warn(lock_->note());
@@ -301,6 +338,14 @@ class Job {
     }
   }
 
+  /// What another run found best, or what was best on other validation data, says nothing here.
+  bool best_still_counts() {
+    const bool changed =
+        std::any_of(changes_.begin(), changes_.end(), [](const std::string& change) { return change.starts_with("data.valid"); });
+    const bool is_own = fs::weakly_canonical(from_).parent_path() == fs::weakly_canonical(directory_->checkpoints());
+    return world_.broadcast(changed ? "n" : "y", 0) == "y" && is_own;
+  }
+
   void load_state() {
     start_.seed = configuration_.training.seed;
     if (manifest_) {
@@ -309,6 +354,12 @@ class Job {
         throw_on_all_ranks(RequestError(cat(
             from_, ": was made with a global batch of ", progress.global_batch, " sequences, ", configuration_.training.batch.global_batch,
             " are asked; the position in the data would not be exact. Keep train_batch_size ", progress.global_batch)));
+      }
+      // Another epoch length: the position would mean other samples.
+      const std::int64_t samples = corpora_->sampler().samples_per_epoch();
+      if (!named_ && progress.samples_per_epoch != samples) {
+        throw_on_all_ranks(RequestError(cat(from_, ": was made with ", progress.samples_per_epoch, " samples an epoch, the data give ",
+                                            samples, " now: they have changed. Restore them, or give another --output")));
       }
       const auto infos = train::param_infos(engine_->model());
       const auto pieces = train::checkpoint_pieces(engine_->model(), engine_->held_pieces());
@@ -323,7 +374,8 @@ class Job {
         status_.last_checkpoint = fs::path(from_).filename().string();
       }
       start_ = manifest_->progress;
-      engine_->set_adam_count(start_.adam_count);
+      if (!best_still_counts()) start_.best.reset();
+      engine_->resume(start_);
       if (world_.rank() == 0)
         log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ",
                       format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
@@ -340,7 +392,9 @@ class Job {
     const bool root = world_.rank() == 0;
     std::optional<MetricsFile> metrics;
     comm::all_or_none(world_, [&] {
-      if (root) metrics.emplace(directory_->metrics_file(), start_.step);
+      if (!root) return;
+      metrics.emplace(directory_->metrics_file(), start_.step);
+      log_.note(describe_sample(corpora_->preview(start_.samples), false));
     });
     const auto bytes = engine_->arena_bytes();
     Progress::Options options;
@@ -356,13 +410,17 @@ class Job {
     options.margin.before_bytes = resident_before_.proportional;
     options.margin.margin_bytes = facts_.memory_available_bytes / std::max(1, world_.node_size()) - options.margin.planned_bytes;
     status_.step = start_.step;
-    Progress progress(options, log_, metrics ? &*metrics : nullptr, *stop_, [&](std::int64_t step, const std::string& saved) {
+    status_.best_checkpoint = start_.best ? checkpoint::step_name(start_.best->step) : std::string();
+    Progress progress(options, log_, metrics ? &*metrics : nullptr, *stop_, [&](std::int64_t step, const checkpoint::CommitResult* saved) {
       status_.step = step;
       trace_->begin_step(step + 1);
-      if (!saved.empty()) status_.last_checkpoint = fs::path(saved).filename().string();
+      if (saved != nullptr) {
+        status_.last_checkpoint = fs::path(saved->path).filename().string();
+        if (saved->best_step >= 0) status_.best_checkpoint = checkpoint::step_name(saved->best_step);
+      }
       // Once a second is enough for whoever watches; a checkpoint is told at once.
       const std::int64_t now = now_ns();
-      if (saved.empty() && now - status_written_ns_ < 1'000'000'000) return;
+      if (saved == nullptr && now - status_written_ns_ < 1'000'000'000) return;
       status_written_ns_ = now;
       try {
         directory_->write_status(status_);
@@ -375,9 +433,11 @@ class Job {
     train::LoopSetup setup;
     setup.engine = &*engine_;
     setup.world = &world_;
-    setup.train = &*corpus_;
-    setup.sampler = &*sampler_;
-    setup.valid = valid_ ? &*valid_ : nullptr;
+    setup.train = &corpora_->train();
+    setup.sampler = &corpora_->sampler();
+    setup.valid = corpora_->valid();
+    setup.valid_sampler = corpora_->valid_sampler();
+    setup.keep_best = configuration_.checkpoint_best;
     setup.training = configuration_.training;
     setup.steps = steps_;
     setup.checkpoint_interval = configuration_.checkpoint_interval;
@@ -412,6 +472,7 @@ class Job {
     code = std::stoi(world_.broadcast(cat(code), 0));
     comm::all_or_none(world_, [&] {
       if (!root) return;
+      if (outcome.finished && configuration_.export_model) export_model();
       metrics->sync();
       status_.step = outcome.progress.step;
       status_.state = outcome.finished ? RunState::kFinished : RunState::kStopped;
@@ -430,6 +491,17 @@ class Job {
     });
     report_end(outcome);
     return code;
+  }
+
+  /// RUN/model: the last weights, or with "export": "best" those of the lowest validation loss.
+  void export_model() {
+    const bool best = configuration_.export_best && !status_.best_checkpoint.empty();
+    ExportRequest request;
+    request.from = cat(directory_->checkpoints(), "/", best ? status_.best_checkpoint : status_.last_checkpoint);
+    request.to = directory_->path() + "/model";
+    request.tokenizer = exported_tokenizer(configuration_.tokenizer, configuration_.model_path);
+    request.dtype = spec::dtype_of(configuration_.training.precision);
+    log_.note(cat(describe(export_to_hf(request)), best ? cat(", the best by validation loss (", status_.best_checkpoint, ")") : std::string()));
   }
 
   std::string stop_file() const { return directory_->path() + "/STOP"; }
@@ -482,8 +554,8 @@ class Job {
   Log log_;
   Configuration configuration_;
   spec::ModelSpec model_;
-  std::optional<data::Corpus> corpus_, valid_;
-  std::optional<data::TrainingSampler> sampler_;
+  std::optional<Corpora> corpora_;
+  std::vector<DataFile> train_files_, valid_files_;
   std::int64_t steps_ = 0;
   device::CpuFacts facts_;
   int threads_ = 1;
@@ -497,6 +569,7 @@ class Job {
   std::optional<checkpoint::RunLock> lock_;
   bool claimed_ = false;  // the run directory is ours: its status may be written
   Status status_;
+  std::optional<Status> before_;  // rank 0: the last attempt's
   std::int64_t status_written_ns_ = 0;
   bool status_warned_ = false;
   std::string from_;
@@ -518,12 +591,19 @@ int dry_run(const Command& given, const Environment& environment) {
   Configuration configuration = load_configuration(command.request, command.ranks, Demand::kTrain);
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
-  const data::Corpus corpus(configuration.train_data, model.vocab);
-  corpus.check(0, corpus.tokens());
-  const data::TrainingSampler sampler(corpus.tokens(), configuration.training.batch.sequence_length, data::Order::kSequential, 0);
-  std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()),
-              corpus.tokenizer().c_str(), corpus.files().size(), static_cast<long long>(sampler.samples_per_epoch()),
-              static_cast<long long>(configuration.training.batch.sequence_length));
+  Corpora corpora(configuration, &model);
+  if (corpora.needs_stores()) {
+    std::printf("data: %s\n", corpora.describe_files().c_str());
+  } else {
+    corpora.open("");
+    const data::Corpus& corpus = corpora.train();
+    corpus.check(0, corpus.tokens());
+    std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()),
+                corpus.tokenizer().c_str(), corpus.files().size(), static_cast<long long>(corpora.sampler().samples_per_epoch()),
+                static_cast<long long>(configuration.training.batch.sequence_length));
+    for (const std::string& line : corpora.describe()) std::printf("%s\n", line.c_str());
+  }
+  std::printf("%s\n", describe_sample(corpora.first_preview(), false).c_str());
   for (const std::string& note : configuration.notes) std::printf("%s\n", note.c_str());
   return plan_command(command);
 }

@@ -1,199 +1,152 @@
 #include "data/corpus.hpp"
 
-#include <glob.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <cmath>
 #include <filesystem>
-#include <list>
-#include <mutex>
-#include <utility>
 
 #include "base/check.hpp"
 #include "base/hash.hpp"
-#include "formats/byte_tokenizer.hpp"
-#include "formats/input_file.hpp"
-#include "formats/llmc_tokens.hpp"
-#include "formats/text_file.hpp"
+#include "data/permutation.hpp"
+#include "data/token_source.hpp"
 
 namespace sluice::data {
 namespace {
 
-/// Open files at a time. Data sets of thousands of files must not exhaust the descriptors of a rank (often 1024).
-constexpr std::size_t kOpenFiles = 64;
-
-bool is_token_file(const std::string& path) {
-  return std::filesystem::path(path).extension() == ".bin";
-}
-
-/// The files a path or pattern names, sorted by bytes. A path that exists is taken literally.
-std::vector<std::string> expand(const std::string& pattern) {
-  std::error_code ignored;  // what can't be asked is opened below, and that says why it fails
-  if (pattern.find_first_of("*?[") == std::string::npos || std::filesystem::exists(pattern, ignored)) return {pattern};
-  glob_t found{};
-  const int result = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
-  std::vector<std::string> paths;
-  if (result == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  if (result == GLOB_NOSPACE) throw EnvironmentError(cat(pattern, ": not enough memory to list the matching files"));
-  if (result == GLOB_ABORTED) throw EnvironmentError(cat(pattern, ": a folder of the pattern can't be read"));
-  if (paths.empty()) throw EnvironmentError(cat(pattern, ": no file matches; give files or a pattern that has some"));
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
-/// A file of the stream, open: either kind.
-struct OpenFile {
-  std::size_t index = 0;
-  std::unique_ptr<formats::LlmcTokens> tokens;
-  std::unique_ptr<formats::InputFile> text;
-};
+constexpr std::int64_t kPieceTokens = 256 * 1024;  // of what is looked through
 
 }  // namespace
 
 struct Corpus::Impl {
-  struct File {
-    std::string path;
-    std::int64_t begin = 0;  // first token in the stream
-    std::int64_t end = 0;
+  /// Consecutive documents of the source that this part holds.
+  struct Run {
+    std::int64_t source_document = 0;  // the first one
+    std::int64_t document = 0;         // its number in this part
+    std::int64_t source_token = 0;     // where it begins in the source
+    std::int64_t token = 0;            // and in this part
   };
-  std::vector<File> files;
-  bool is_text = false;
-  std::int64_t vocabulary = 0;
-  std::mutex mutex;
-  std::list<std::shared_ptr<const OpenFile>> recent;  // most recently used first
+  std::shared_ptr<const TokenSource> source;
+  SourceFiles files;
+  std::string tokenizer;
+  std::vector<Run> runs;  // of a whole corpus a single one
+  std::int64_t tokens = 0;
+  std::int64_t documents = 0;  // negative: unknown
 
-  std::shared_ptr<const OpenFile> open(std::size_t index) {
-    const std::lock_guard lock(mutex);
-    const auto at = std::find_if(recent.begin(), recent.end(), [&](const auto& each) { return each->index == index; });
-    if (at != recent.end()) {
-      recent.splice(recent.begin(), recent, at);
-      return recent.front();
-    }
-    auto file = std::make_shared<OpenFile>();
-    file->index = index;
-    const File& known = files[index];
-    const std::int64_t tokens = known.end - known.begin;
-    std::int64_t found = 0;
-    if (is_text) {
-      file->text = std::make_unique<formats::InputFile>(known.path);
-      found = file->text->size() + 1;
-    } else {
-      file->tokens = std::make_unique<formats::LlmcTokens>(known.path);
-      found = file->tokens->tokens();
-    }
-    if (found != tokens)
-      throw FormatError(known.path, cat("found ", found, " tokens, had ", tokens, " at the start; don't change data in use"));
-    recent.push_front(file);
-    if (recent.size() > kOpenFiles) recent.pop_back();
-    return file;
+  static std::unique_ptr<Impl> whole(std::shared_ptr<const TokenSource> source, const SourceFiles& files, std::string tokenizer) {
+    auto impl = std::make_unique<Impl>();
+    impl->tokens = source->tokens();
+    impl->documents = source->documents();
+    impl->source = std::move(source);
+    impl->files = files;
+    impl->tokenizer = std::move(tokenizer);
+    impl->runs = {Run{}};
+    return impl;
   }
 
-  /// Tokens [begin, begin + count) of one file.
-  void read_file(std::size_t index, std::int64_t begin, std::int64_t count, std::int32_t* out) {
-    const std::shared_ptr<const OpenFile> file = open(index);
-    if (is_text) {
-      // The bytes are read into the far quarter of `out` and widened from the front, so no second buffer is needed.
-      const std::int64_t bytes = std::min(count, file->text->size() - begin);
-      auto* narrow = reinterpret_cast<unsigned char*>(out) + 3 * bytes;
-      file->text->read(begin, narrow, bytes);
-      for (std::int64_t i = 0; i < bytes; ++i) out[i] = narrow[i];
-      if (bytes < count) out[bytes] = formats::kEndOfDocument;
-      return;
-    }
-    file->tokens->read(begin, count, out);
-    const std::int32_t* bad = std::find_if(out, out + count, [&](std::int32_t token) { return token >= vocabulary; });
-    if (bad != out + count) {
-      throw RequestError(cat(files[index].path, ": token ", begin + (bad - out), ": found ", *bad, ", expected less than ", vocabulary,
-                             ", the model's vocabulary; use the model that these data were tokenised for"));
+  /// Adds documents [first, last) of the source.
+  void add_run(std::int64_t first, std::int64_t last) {
+    if (first == last) return;
+    std::int64_t begin = 0, end = 0;
+    source->read_begins(first, 1, &begin);
+    source->read_begins(last, 1, &end);
+    runs.push_back({first, documents, begin, tokens});
+    tokens += end - begin;
+    documents += last - first;
+  }
+
+  std::int64_t end_of(std::size_t run) const { return run + 1 < runs.size() ? runs[run + 1].token : tokens; }
+  std::int64_t last_document_of(std::size_t run) const { return run + 1 < runs.size() ? runs[run + 1].document : documents; }
+
+  std::size_t run_of(std::int64_t token) const {
+    const auto after = std::upper_bound(runs.begin(), runs.end(), token, [](std::int64_t t, const Run& run) { return t < run.token; });
+    return static_cast<std::size_t>(after - runs.begin()) - 1;
+  }
+
+  /// Calls part(source token, count, done) for what of [begin, begin + count) lies together in the source.
+  template <typename Part>
+  void for_parts(std::int64_t begin, std::int64_t count, Part part) const {
+    SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens - count, "tokens [", begin, ", ", begin + count, ") of ", tokens);
+    if (count == 0) return;
+    std::int64_t done = 0;
+    for (std::size_t r = run_of(begin); done < count; ++r) {
+      const std::int64_t at = begin + done;
+      const std::int64_t n = std::min(count - done, end_of(r) - at);
+      part(runs[r].source_token + at - runs[r].token, n, done);
+      done += n;
     }
   }
 
-  std::size_t file_at(std::int64_t token) const {
-    const auto after = std::upper_bound(files.begin(), files.end(), token, [](std::int64_t t, const File& file) { return t < file.begin; });
-    return static_cast<std::size_t>(after - files.begin()) - 1;
+  void read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const {
+    SLUICE_CHECK(documents >= 0 && first >= 0 && count >= 0 && first <= documents + 1 - count, "documents [", first, ", ", first + count,
+                 ") of ", documents);
+    const auto after = std::upper_bound(runs.begin(), runs.end(), first, [](std::int64_t d, const Run& run) { return d < run.document; });
+    auto r = static_cast<std::size_t>(after - runs.begin()) - 1;
+    while (count > 0) {
+      if (first == documents) {
+        *out = tokens;
+        return;
+      }
+      const Run& run = runs[r];
+      const std::int64_t n = std::min(count, last_document_of(r) - first);
+      source->read_begins(run.source_document + first - run.document, n, out);
+      for (std::int64_t i = 0; i < n; ++i) out[i] += run.token - run.source_token;
+      first += n;
+      count -= n;
+      out += n;
+      ++r;
+    }
   }
 };
 
-Corpus::Corpus(const std::vector<std::string>& patterns, std::int64_t vocabulary) : impl_(std::make_unique<Impl>()) {
-  Impl& impl = *impl_;
-  impl.vocabulary = vocabulary;
-  std::vector<std::string> paths;
-  for (const std::string& pattern : patterns) {
-    for (std::string& path : expand(pattern)) paths.push_back(std::move(path));
-  }
-  if (paths.empty()) throw RequestError("no data files are given; name some with --data FILE or data.train");
-  impl.is_text = !is_token_file(paths.front());
-  std::int64_t at = 0;
-  for (const std::string& path : paths) {
-    if (is_token_file(path) == impl.is_text) {
-      throw RequestError(cat(path, ": found ", impl.is_text ? "a token file among texts" : "a text among token files (.bin)", ", as ",
-                             paths.front(), "; their tokens mean different things, so give one kind"));
-    }
-    std::int64_t tokens = 0;
-    if (impl.is_text) {
-      const formats::InputFile file(path);
-      if (file.size() > 0) tokens = file.size() + 1;
-    } else {
-      tokens = formats::LlmcTokens(path).tokens();
-    }
-    if (tokens == 0) throw RequestError(cat(path, ": found no ", impl.is_text ? "text" : "tokens", " in it; remove it from the data"));
-    impl.files.push_back({path, at, at + tokens});
-    at += tokens;
-  }
-  if (impl.is_text && vocabulary < formats::kByteVocabulary) {
-    throw RequestError(cat(paths.front(), ": the byte tokenizer for texts has ", formats::kByteVocabulary,
-                           " tokens, the model's vocabulary has ", vocabulary, "; use a model with at least as many"));
-  }
-}
+Corpus::Corpus(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Corpus::Corpus(const std::vector<std::string>& patterns, std::int64_t vocabulary) : Corpus(find_files(patterns), vocabulary) {}
+
+Corpus::Corpus(const SourceFiles& files, std::int64_t vocabulary)
+    : impl_(Impl::whole(make_file_source(files, vocabulary), files,
+                        files.kind == FileKind::kLlmc       ? "llmc"
+                        : files.kind == FileKind::kMegatron ? "megatron"
+                                                            : "bytes")) {}
+
+Corpus::Corpus(const SourceFiles& files, std::shared_ptr<const TokenStore> store, std::string tokenizer)
+    : impl_(Impl::whole(make_store_source(std::move(store)), files, std::move(tokenizer))) {}
 
 Corpus::Corpus(Corpus&&) noexcept = default;
 Corpus& Corpus::operator=(Corpus&&) noexcept = default;
 Corpus::~Corpus() = default;
 
 std::int64_t Corpus::tokens() const {
-  return impl_->files.back().end;
+  return impl_->tokens;
 }
 
 std::vector<std::string> Corpus::files() const {
   std::vector<std::string> paths;
-  for (const Impl::File& file : impl_->files) paths.push_back(file.path);
+  for (const SourceFile& file : impl_->files.files) paths.push_back(file.path);
   return paths;
 }
 
-std::string Corpus::tokenizer() const {
-  return impl_->is_text ? "bytes" : "llmc";
+const std::string& Corpus::tokenizer() const {
+  return impl_->tokenizer;
 }
 
 std::uint64_t Corpus::fingerprint() const {
   Hash hash;
-  hash.add(tokenizer());
-  for (const Impl::File& file : impl_->files) {
-    hash.add(std::filesystem::path(file.path).filename().string()).add(static_cast<std::uint64_t>(file.end - file.begin));
+  hash.add(impl_->tokenizer).add(static_cast<std::uint64_t>(impl_->tokens));
+  for (const SourceFile& file : impl_->files.files) {
+    hash.add(std::filesystem::path(file.path).filename().string()).add(static_cast<std::uint64_t>(file.bytes));
   }
   return hash.value();
 }
 
 void Corpus::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
-  SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens() - count, "tokens [", begin, ", ", begin + count, ") of ", tokens());
-  if (count == 0) return;
-  for (std::size_t index = impl_->file_at(begin); count > 0; ++index) {
-    const Impl::File& file = impl_->files[index];
-    const std::int64_t n = std::min(count, file.end - begin);
-    impl_->read_file(index, begin - file.begin, n, out);
-    begin += n;
-    count -= n;
-    out += n;
-  }
+  impl_->for_parts(begin, count, [&](std::int64_t at, std::int64_t n, std::int64_t done) { impl_->source->read(at, n, out + done); });
 }
 
 void Corpus::check(std::int64_t begin, std::int64_t end) const {
   SLUICE_CHECK(begin >= 0 && begin <= end && end <= tokens(), "tokens [", begin, ", ", end, ") of ", tokens());
-  constexpr std::int64_t kLargestToken = 65535;  // of uint16
-  if (impl_->is_text || impl_->vocabulary > kLargestToken) return;
-  std::vector<std::int32_t> piece(256 * 1024);
+  if (!impl_->source->needs_check()) return;
+  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(kPieceTokens, end - begin)));
   for (std::int64_t at = begin; at < end;) {
-    const std::int64_t n = std::min<std::int64_t>(end - at, static_cast<std::int64_t>(piece.size()));
+    const std::int64_t n = std::min(end - at, kPieceTokens);
     read(at, n, piece.data());
     at += n;
   }
@@ -201,10 +154,94 @@ void Corpus::check(std::int64_t begin, std::int64_t end) const {
 
 std::string Corpus::place(std::int64_t token) const {
   SLUICE_CHECK(token >= 0 && token < tokens(), "token ", token, " of ", tokens());
-  const std::size_t index = impl_->file_at(token);
-  const std::int64_t within = token - impl_->files[index].begin;
-  const std::shared_ptr<const OpenFile> file = impl_->open(index);
-  return impl_->is_text ? formats::place_text(*file->text, within) : cat(file->tokens->path(), ": token ", within);
+  const Impl::Run& run = impl_->runs[impl_->run_of(token)];
+  return impl_->source->place(run.source_token + token - run.token);
+}
+
+bool Corpus::has_mask() const {
+  return impl_->source->has_mask();
+}
+
+void Corpus::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
+  impl_->for_parts(begin, count, [&](std::int64_t at, std::int64_t n, std::int64_t done) { impl_->source->read_mask(at, n, out + done); });
+}
+
+std::int64_t Corpus::learned() const {
+  if (!has_mask()) return tokens();
+  if (tokens() == impl_->source->tokens()) return impl_->source->learned();
+  std::vector<std::uint8_t> piece(static_cast<std::size_t>(std::min(kPieceTokens, tokens())));
+  std::int64_t sum = 0;
+  for (std::int64_t at = 0; at < tokens(); at += kPieceTokens) {
+    const std::int64_t n = std::min(tokens() - at, kPieceTokens);
+    read_mask(at, n, piece.data());
+    sum += std::count(piece.begin(), piece.begin() + n, std::uint8_t{1});
+  }
+  return sum;
+}
+
+bool Corpus::knows_documents() const {
+  return impl_->documents >= 0;
+}
+
+std::int64_t Corpus::documents() const {
+  SLUICE_CHECK(knows_documents(), "the documents of ", tokenizer(), " tokens are unknown");
+  return impl_->documents;
+}
+
+void Corpus::read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const {
+  impl_->read_begins(first, count, out);
+}
+
+void Corpus::for_documents(const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& see) const {
+  constexpr std::int64_t kPiece = 64 * 1024;
+  std::vector<std::int64_t> begins(static_cast<std::size_t>(std::min(documents(), kPiece)) + 1);
+  for (std::int64_t first = 0; first < documents(); first += kPiece) {
+    const std::int64_t count = std::min(documents() - first, kPiece);
+    read_begins(first, count + 1, begins.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t begin = begins[static_cast<std::size_t>(i)];
+      see(first + i, begin, begins[static_cast<std::size_t>(i) + 1] - begin);
+    }
+  }
+}
+
+std::pair<Corpus, Corpus> Corpus::split(double fraction, std::uint64_t seed) const {
+  SLUICE_CHECK(fraction > 0 && fraction < 1 && impl_->runs.size() == 1, "a fraction of ", fraction, " of ", impl_->runs.size(), " runs");
+  if (!knows_documents()) {
+    throw RequestError(cat(files().front(),
+                           ": llm.c's token files don't say where documents begin, so no fraction of them can be held out; ",
+                           "give files as sluice.data.valid instead of valid_fraction"));
+  }
+  const std::int64_t all = documents();
+  if (all < 2) {
+    throw RequestError(
+        cat("sluice.data.valid_fraction ", fraction, ": found ", all, " document", all == 1 ? "" : "s",
+            " in the training data, expected at least 2, since whole documents are held out; give files as sluice.data.valid"));
+  }
+  const std::int64_t held = std::clamp<std::int64_t>(std::llround(fraction * static_cast<double>(all)), 1, all - 1);
+  const Permutation order(all, seed, -1);  // epochs count from 0, so no epoch's order is this one
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t i = 0; i < held; ++i) chosen.push_back(order(i));
+  std::sort(chosen.begin(), chosen.end());
+  const auto empty_part = [&] {
+    auto part = std::make_unique<Impl>();
+    part->source = impl_->source;
+    part->files = impl_->files;
+    part->tokenizer = impl_->tokenizer;
+    return part;
+  };
+  auto kept = empty_part(), held_out = empty_part();
+  std::int64_t next = 0;  // first document that isn't in a part yet
+  for (std::size_t i = 0; i < chosen.size();) {
+    std::size_t last = i;  // of the chosen ones that follow each other
+    while (last + 1 < chosen.size() && chosen[last + 1] == chosen[last] + 1) ++last;
+    kept->add_run(next, chosen[i]);
+    held_out->add_run(chosen[i], chosen[last] + 1);
+    next = chosen[last] + 1;
+    i = last + 1;
+  }
+  kept->add_run(next, all);
+  return {Corpus(std::move(kept)), Corpus(std::move(held_out))};
 }
 
 }  // namespace sluice::data

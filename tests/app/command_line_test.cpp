@@ -104,9 +104,16 @@ TEST(CommandLine, DeepSpeedsThreeSpellings) {
 TEST(CommandLine, TrainerNames) {
   const Command c = parse(
       {"train", "--max_steps", "5", "--output_dir", "o", "--save_steps", "7", "--bf16", "True", "--fp16=false", "--adam_beta1", "0.8"});
-  EXPECT_THAT(settings_of(c),
-              ElementsAre("sluice.steps=5 (--max-steps)", "sluice.output=o (--output-dir)", "sluice.checkpoint.interval=7 (--save-steps)"));
-  EXPECT_EQ(c.request.trainer, (std::map<std::string, std::string>{{"bf16", "true"}, {"adam_beta1", "0.8"}}));
+  EXPECT_THAT(settings_of(c), IsEmpty());
+  EXPECT_EQ(c.request.trainer,
+            (std::map<std::string, std::string>{
+                {"max_steps", "5"}, {"output_dir", "o"}, {"save_steps", "7"}, {"bf16", "True"}, {"fp16", "false"}, {"adam_beta1", "0.8"}}));
+  // transformers' flags stand alone, before a value, or with no- before them.
+  EXPECT_EQ(parse({"train", "--group_by_length", "--no_dataloader_pin_memory", "--tf32", "0", "demo.json"}).request.trainer,
+            (std::map<std::string, std::string>{{"group_by_length", "true"}, {"dataloader_pin_memory", "false"}, {"tf32", "0"}}));
+  EXPECT_EQ(parse({"train", "--gradient_checkpointing", "demo.json"}).request.file, "demo.json");
+  EXPECT_THAT(parse({"train", "--help"}).text, HasSubstr("--per-device-train-batch-size N"));
+  EXPECT_THAT(parse({"train", "--help"}).text, ::testing::Not(HasSubstr("--hub-token")));
   expect_error<RequestError>(
       [] {
         parse({"train", "--learning_rate", "1", "--learning-rate", "2"});
@@ -130,6 +137,15 @@ TEST(CommandLine, OtherVerbs) {
   const Command g = parse({"generate", "--model", "runs/x", "--prompt-tokens", "4,5", "--temperature", "0", "--top_k", "3",
                            "--max_new_tokens", "9", "--seed", "2"});
   EXPECT_EQ(g.verb, Verb::kGenerate);
+  const Command inspect = parse({"data", "inspect", "a.txt", "b.txt", "--data", "c.txt", "--tokenizer", "bytes", "--json"});
+  EXPECT_EQ(inspect.verb, Verb::kDataInspect);
+  EXPECT_TRUE(inspect.json);
+  EXPECT_THAT(settings_of(inspect), ElementsAre("sluice.data.train=a.txt (FILE)", "sluice.data.train=b.txt (FILE)",
+                                                "sluice.data.train=c.txt (--data)", "sluice.data.tokenizer=bytes (--tokenizer)"));
+  const Command tokenize = parse({"data", "tokenize", "a.jsonl", "--set", "sluice.data.text_key=body", "--output", "x.bin"});
+  EXPECT_EQ(tokenize.verb, Verb::kDataTokenize);
+  EXPECT_EQ(tokenize.path, "x.bin");
+  EXPECT_THAT(settings_of(tokenize), ElementsAre("sluice.data.train=a.jsonl (FILE)", "sluice.data.text_key=body (--set sluice.data.text_key)"));
   EXPECT_EQ(g.generate.model, "runs/x");
   EXPECT_THAT(g.generate.prompt_tokens, ElementsAre(4, 5));
   EXPECT_EQ(g.generate.temperature, 0);
@@ -148,9 +164,10 @@ TEST(CommandLine, RefusalsNameTheNearestAndWhereHelpIs) {
   refused({}, {"no verb is given", "train, profile", "sluice --help"});
   refused({"trian"}, {"\"trian\" is no verb", "nearest is \"train\""});
   refused({"launch"}, {"sluice launch is not in this version", "train, profile"});
-  refused({"data", "inspect"}, {"sluice data is not in this version"});
+  refused({"data"}, {"sluice data needs a second word"});
+  refused({"data", "tokenize", "a.txt"}, {"sluice data tokenize", "--output"});
   refused({"report"}, {"sluice report is not in this version"});
-  refused({"checkpoint", "export", "x"}, {"sluice checkpoint export is not in this version"});
+  refused({"checkpoint", "import", "x"}, {"sluice checkpoint import is not in this version"});
   refused({"checkpoint"}, {"needs a second word"});
   refused({"checkpoint", "verfy", "x"}, {"\"checkpoint verfy\" is no verb", "nearest is \"checkpoint verify\""});
   refused({"checkpoint", "list"}, {"path is required", "sluice checkpoint list --help"});

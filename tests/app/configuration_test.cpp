@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "app/key_rules.hpp"
 #include "base/error.hpp"
 #include "support/expect_error.hpp"
@@ -80,10 +82,12 @@ TEST_F(ConfigurationTest, ReadsEveryKeyOfSluice) {
     "zero_optimization": {"stage": 2},
     "sluice": {
       "model": {"path": "models/x/"}, "init": "scratch",
-      "data": {"train": "one.txt", "valid": ["two.txt", "three.txt"], "order": "sequential"},
+      "data": {"train": "one.txt", "valid": ["two.txt", "three.txt"], "order": "sequential", "tokenizer": "tok/", "chat_template": "c.jinja",
+        "text_key": "body", "packing": "pad", "overlong": "truncate", "invalid_utf8": "replace", "document_attention": false},
+      "trainable": ["^h\\.1[01]\\.", "ln_f"],
       "sequence-length": 64, "epochs": 1.5, "seed": 18446744073709551615, "output": "out/there", "device": "cpu",
       "memory": {"device": "200MiB", "host": 1073741824}, "mesh": {"tensor": 1, "tensor_mode": "1d", "sequence": 1, "pipeline": 1},
-      "checkpoint": {"interval": 0, "keep": 1}, "evaluate": {"interval": 10}, "weight_decay_on": "matrices",
+      "checkpoint": {"interval": 0, "keep": 1, "best": false}, "evaluate": {"interval": 10}, "weight_decay_on": "matrices",
       "threads": 3, "plan": "p.json", "pin": ["zero_optimization.stage"], "resume": "some/checkpoint",
       "dry_run": true, "reprofile": true, "dump_graph": true, "export": false}})"),
                                              1, Demand::kTrain);
@@ -92,6 +96,15 @@ TEST_F(ConfigurationTest, ReadsEveryKeyOfSluice) {
   EXPECT_THAT(c.train_data, ElementsAre("one.txt"));
   EXPECT_THAT(c.valid_data, ElementsAre("two.txt", "three.txt"));
   EXPECT_EQ(c.order, DataOrder::kSequential);
+  EXPECT_EQ(c.tokenizer, "tok/");
+  EXPECT_EQ(c.chat_template, "c.jinja");
+  EXPECT_EQ(c.text_key, "body");
+  EXPECT_EQ(c.packing, data::Packing::kPad);
+  EXPECT_EQ(c.overlong, data::Overlong::kTruncate);
+  EXPECT_EQ(c.invalid_utf8, data::InvalidUtf8::kReplace);
+  EXPECT_THAT(c.training.trainable, ElementsAre("^h\\.1[01]\\.", "ln_f"));
+  EXPECT_FALSE(c.checkpoint_best);
+  EXPECT_FALSE(c.export_model);
   EXPECT_EQ(c.training.batch.sequence_length, 64);
   EXPECT_EQ(c.epochs, 1.5);
   EXPECT_EQ(c.training.seed, 18446744073709551615u);
@@ -185,6 +198,15 @@ TEST_F(ConfigurationTest, UnknownKeysAreNamedWithTheirPlaceAndTheNearest) {
               Contains(HasSubstr("--set optimizer.parms.lr: optimizer.parms: unknown key; the nearest known key is \"optimizer.params\"")));
 }
 
+TEST_F(ConfigurationTest, TheFilesWeShipHaveNoProblems) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/configs/runs")) {
+    EXPECT_THAT(examine({.file = entry.path()}, std::nullopt).problems, IsEmpty()) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 2);
+}
+
 TEST_F(ConfigurationTest, CommentKeysAreFreeEverywhere) {
   EXPECT_THAT(problems(R"({"_comment": 1, "//": [], "$schema": "x", "zero_optimization": {"_why": 2}, "sluice": {"_a-b": {}}})"),
               IsEmpty());
@@ -232,9 +254,9 @@ TEST_F(ConfigurationTest, WholeNumbersMayBeWrittenAsDeepSpeedTakesThem) {
 }
 
 TEST_F(ConfigurationTest, FeaturesThatAreNotThereAreRefused) {
-  for (const char* key : {R"("nvme_path": ["/x"])", R"("memory": {"nvme": "1GiB"})", R"("mesh": {"tensor": 2})",
-                          R"("mesh": {"tensor_mode": "2d"})", R"("mesh": {"sequence": 2})", R"("mesh": {"pipeline": 4})",
-                          R"("export": true)", R"("trainable": "lora")", R"("device": "cuda")", R"("data": {"tokenizer": "t.json"})"}) {
+  for (const char* key :
+       {R"("nvme_path": ["/x"])", R"("memory": {"nvme": "1GiB"})", R"("mesh": {"tensor": 2})", R"("mesh": {"tensor_mode": "2d"})",
+        R"("mesh": {"sequence": 2})", R"("mesh": {"pipeline": 4})", R"("device": "cuda")", R"("data": {"document_attention": true})"}) {
     const std::vector<std::string> found = problems(std::string("{\"sluice\": {") + key + "}}");
     ASSERT_EQ(found.size(), 1u) << key;
     EXPECT_THAT(found[0], HasSubstr("is not in this version of Sluice")) << key;
@@ -246,25 +268,54 @@ TEST_F(ConfigurationTest, AutoIsNoValueInsideSluice) {
 }
 
 TEST_F(ConfigurationTest, WhatChangesResultsIsRefusedUnlessIgnored) {
-  const char* text = R"({"fp16": {"enabled": true}, "bf16": {"enabled": false}, "gradient_allreduce_op": "sum",
-    "compression_training": {"x": 1}, "zero_optimization": {"zero_quantized_gradients": true}})";
+  const char* text = R"({"torch_autocast": {"enabled": true}, "data_efficiency": {"enabled": false}, "gradient_allreduce_op": "sum",
+    "zero_optimization": {"zero_quantized_gradients": true, "zenflow": {"topk_ratio": 0.1}}, "weight_quantization": {}})";
   ConfigurationRequest request = file(text);
   const Examination refused = examine(request, 1);
-  EXPECT_THAT(refused.problems,
-              ElementsAre(HasSubstr("fp16.enabled: found true, which changes results: only 32-bit floats"),
-                          HasSubstr("gradient_allreduce_op"), HasSubstr("compression_training"), HasSubstr("zero_quantized_gradients")));
-  EXPECT_EQ(report_of(refused.configuration, "fp16.enabled").key_class, KeyClass::kRefused);
-  EXPECT_EQ(report_of(refused.configuration, "bf16").key_class, KeyClass::kHonoured);
+  EXPECT_THAT(refused.problems, ElementsAre(HasSubstr("torch_autocast.enabled: found true, which changes results: write bf16 or fp16"),
+                                            HasSubstr("gradient_allreduce_op"), HasSubstr("zero_quantized_gradients"),
+                                            HasSubstr("zenflow: changes results: updates are never delayed")));
+  EXPECT_EQ(report_of(refused.configuration, "torch_autocast.enabled").key_class, KeyClass::kRefused);
+  EXPECT_EQ(report_of(refused.configuration, "data_efficiency").key_class, KeyClass::kHonoured);
 
-  for (const char* key : {"fp16", "gradient-allreduce-op", "compression_training", "zero_optimization.zero_quantized_gradients"}) {
+  for (const char* key :
+       {"torch_autocast", "gradient-allreduce-op", "zero_optimization.zenflow", "zero_optimization.zero_quantized_gradients"}) {
     request.settings.push_back({"sluice.ignore", key, "--ignore", Setting::Kind::kAppend});
   }
   const Examination ignored = examine(request, 1);
   EXPECT_THAT(ignored.problems, IsEmpty());
-  EXPECT_EQ(report_of(ignored.configuration, "fp16").key_class, KeyClass::kIgnored);
-  EXPECT_THAT(
-      ignored.configuration.notes,
-      Contains(HasSubstr("ignored as asked, results may differ from what they say: fp16, gradient_allreduce_op, compression_training")));
+  EXPECT_EQ(report_of(ignored.configuration, "torch_autocast").key_class, KeyClass::kIgnored);
+  EXPECT_THAT(ignored.configuration.notes,
+              Contains(HasSubstr("ignored as asked, results may differ from what they say: gradient_allreduce_op, torch_autocast, ")));
+}
+
+TEST_F(ConfigurationTest, WhatDeepSpeedRefusesItselfIsRefusedEvenWhereItIsOff) {
+  for (const char* key : {"nebula", "compression_training", "amp", "quantize_training", "sparse_gradients", "eigenvalue",
+                          "sparse_attention", "elasticity", "graph_harvesting", "curriculum_learning", "progressive_layer_drop"}) {
+    EXPECT_THAT(problems(std::string("{\"") + key + "\": {\"enabled\": false}}"),
+                ElementsAre(HasSubstr(std::string(key) + ": DeepSpeed 0.19.8 refuses this key, even where it is off")));
+    EXPECT_THAT(problems(std::string("{\"") + key + "\": {}, \"sluice\": {\"ignore\": \"" + key + "\"}}"), IsEmpty());
+  }
+  for (const char* key : {"mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param"}) {
+    EXPECT_THAT(problems(std::string("{\"zero_optimization\": {\"") + key + "\": 1}}"),
+                ElementsAre(HasSubstr("DeepSpeed 0.19.8 refuses this key")));
+  }
+}
+
+TEST_F(ConfigurationTest, KeysThatAreOnlyNotedHaveTypesToo) {
+  EXPECT_THAT(problems("{\"aio\": {\n\"single_submit\": \"false\"}}"),
+              ElementsAre("demo.json:2: aio.single_submit: found \"false\", expected true or false"));
+  EXPECT_THAT(problems(R"({"wall_clock_breakdown": 1})"), ElementsAre(HasSubstr("found 1, expected true or false")));
+  EXPECT_THAT(problems(R"({"flops_profiler": {"profile_step": 1.5}})"), ElementsAre(HasSubstr("found 1.5, expected a whole number")));
+  EXPECT_THAT(problems(R"({"zero_optimization": {"sub_group_size": "1e9"}})"),
+              Contains(HasSubstr("sub_group_size: found \"1e9\", expected a whole number")));
+  EXPECT_THAT(problems(R"({"comms_logger": {"prof_ops": "all"}})"), ElementsAre(HasSubstr("expected a list")));
+  EXPECT_THAT(problems(R"({"zero_optimization": {"overlap_comm": "auto", "sub_group_size": 1e9}, "tensorboard": {"output_path": null}})"),
+              IsEmpty());
+}
+
+TEST_F(ConfigurationTest, ADottedNameIsNoPath) {
+  EXPECT_THAT(problems(R"({"optimizer.params.lr": 1})"), Contains(HasSubstr("has a dot; write nested objects")));
 }
 
 TEST_F(ConfigurationTest, IgnoreKnowsItsLimits) {
@@ -278,28 +329,84 @@ TEST_F(ConfigurationTest, IgnoreKnowsItsLimits) {
 TEST_F(ConfigurationTest, HintsAndPerformanceKeysAreFoldedIntoOneNoteEach) {
   const Configuration c = load_configuration(
       file(
-          R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}, "offload_param": {"device": "none"},
+          R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/local", "pin_memory": true, "ratio": 0.5},
+        "offload_param": {"device": "none", "buffer_size": 1e8, "max_in_cpu": 1e9},
         "stage3_prefetch_bucket_size": "auto", "stage3_max_live_parameters": 1e9, "reduce_bucket_size": "auto"},
-        "wall_clock_breakdown": true, "flops_profiler": {"enabled": true, "anything": 1}})"),
+        "activation_checkpointing": {"partition_activations": true, "cpu_checkpointing": false, "number_checkpoints": 4},
+        "aio": {"block_size": 1048576, "queue_depth": 16, "thread_count": 2, "single_submit": false, "overlap_events": true},
+        "wall_clock_breakdown": true, "flops_profiler": {"enabled": true}})"),
       1, Demand::kNothing);
   EXPECT_EQ(c.hints.zero_stage, 3);
-  EXPECT_EQ(c.hints.offload_optimizer, "cpu");
-  EXPECT_EQ(c.hints.offload_param, "none");
+  EXPECT_EQ(c.hints.offload_optimizer, (OffloadHint{.device = "nvme", .nvme_path = "/local", .pin_memory = true, .ratio = 0.5}));
+  EXPECT_EQ(c.hints.offload_param, (OffloadHint{.device = "none", .buffer_elements = 100000000, .max_host_elements = 1000000000}));
   EXPECT_EQ(c.hints.prefetch_elements, std::nullopt);
   EXPECT_EQ(c.hints.max_live_elements, 1000000000);
+  EXPECT_EQ(c.hints.activations, (ActivationHint{.partition = true, .on_host = false, .number_checkpoints = 4}));
+  EXPECT_EQ(c.hints.aio,
+            (AioHint{.block_bytes = 1048576, .queue_depth = 16, .threads = 2, .single_submit = false, .overlap_events = true}));
   EXPECT_EQ(report_of(c, "zero_optimization.offload_optimizer.pin_memory").key_class, KeyClass::kHint);
-  EXPECT_EQ(report_of(c, "flops_profiler").key_class, KeyClass::kPerformanceOnly);
-  EXPECT_THAT(c.notes, Contains("not needed here, since they change no result: wall_clock_breakdown, flops_profiler"));
-  EXPECT_THAT(
-      c.notes,
-      Contains(HasSubstr("taken as hints about placement, which the plan may beat (--pin KEY keeps them): zero_optimization.stage")));
-  EXPECT_EQ(load_configuration(file(R"({"zero_optimization": true})"), 1, Demand::kNothing).hints.zero_stage, 1);
-  EXPECT_EQ(
-      load_configuration(file(R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})"), 1, Demand::kNothing).hints.offload_optimizer,
-      "cpu");
-  EXPECT_THAT(problems(R"({"zero_optimization": {"stage": 4}})"), Contains(HasSubstr("found 4")));
+  EXPECT_EQ(report_of(c, "flops_profiler.enabled").key_class, KeyClass::kPerformanceOnly);
+  EXPECT_THAT(c.notes, Contains("not needed here, since they change no result: wall_clock_breakdown, flops_profiler.enabled"));
+  EXPECT_THAT(c.notes, Contains("taken as hints about placement, which the plan may beat (--pin KEY keeps them): zero_optimization.stage"));
+  EXPECT_THAT(c.notes, Contains(HasSubstr("hints about placement that this version's plan has no use for; no result changes: "
+                                          "zero_optimization.offload_optimizer.device")));
+}
+
+TEST_F(ConfigurationTest, DeprecatedSpellingsMeanTheNewOnes) {
+  const auto hints = [&](const std::string& text) { return load_configuration(file(text), 1, Demand::kNothing).hints; };
+  EXPECT_EQ(hints(R"({"zero_optimization": true})").zero_stage, 1);
+  EXPECT_EQ(hints(R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})").offload_optimizer.device, "cpu");
+  EXPECT_EQ(hints(R"({"zero_optimization": {"stage": 3, "cpu_offload_param": true}})").offload_param.device, "cpu");
+  EXPECT_EQ(load_configuration(file(R"({"bfloat16": {"enabled": true}})"), 1, Demand::kNothing).training.precision, spec::Precision::kBf16);
+  EXPECT_THAT(problems("{\"bfloat16\": {\n\"enabled\": 1}}"), ElementsAre(HasSubstr("demo.json:2: bfloat16.enabled: found 1")));
+  EXPECT_THAT(problems(R"({"zero_optimization": {"cpu_offload": true, "offload_optimizer": {"device": "cpu"}}})"),
+              ElementsAre(HasSubstr("is the old name of zero_optimization.offload_optimizer")));
+  EXPECT_THAT(problems(R"({"zero_optimization": {"stage": 4}})"), Contains(HasSubstr("found 4, expected a whole number from 0 to 3")));
   EXPECT_THAT(problems(R"({"zero_optimization": {"offload_param": {"device": "gpu"}}})"),
               Contains(HasSubstr("expected one of none, cpu, nvme")));
+}
+
+TEST_F(ConfigurationTest, PrecisionFollowsTheBlocks) {
+  const auto training = [&](const std::string& text) { return load_configuration(file(text), 1, Demand::kNothing).training; };
+  EXPECT_EQ(training("{}").precision, spec::Precision::kFp32);
+  EXPECT_THAT(load_configuration(file("{}"), 1, Demand::kNothing).notes,
+              Contains("precision: fp32, since neither bf16 nor fp16 is enabled"));
+  EXPECT_EQ(training(R"({"bf16": {"enabled": true, "check_grad_overflow": false}})").precision, spec::Precision::kBf16);
+  const spec::TrainingSpec fp16 =
+      training(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 20, "loss_scale_window": 500,
+    "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2}})");
+  EXPECT_EQ(fp16.precision, spec::Precision::kFp16);
+  EXPECT_EQ(fp16.loss_scale, (spec::LossScaleSpec{0, 20, 500, 3, true, 2}));
+  EXPECT_EQ(training(R"({"fp16": {"enabled": "auto", "loss_scale": 128}})").loss_scale, (spec::LossScaleSpec{.fixed = 128}));
+  EXPECT_THAT(problems(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
+              ElementsAre("demo.json:1: bf16.enabled: is true beside fp16.enabled; keep one of them"));
+  EXPECT_THAT(problems(R"({"fp16": {"enabled": true, "loss_scale": true}})"), ElementsAre(HasSubstr("found true, expected a number")));
+  EXPECT_THAT(problems(R"({"fp16": {"enabled": true, "loss_scale": -1}})"), ElementsAre(HasSubstr("found -1")));
+  EXPECT_THAT(problems(R"({"fp16": {"enabled": true, "loss_scale_window": 0}})"), ElementsAre(HasSubstr("found 0")));
+  EXPECT_THAT(problems(R"({"bf16": {"bf16_master_weights_and_grads": true}})"), ElementsAre(HasSubstr("32-bit floats; remove it")));
+  EXPECT_THAT(problems(R"({"bf16": {"enabled": true}, "data_types": {"param_dtype": "fp32"}})"),
+              ElementsAre(HasSubstr("found \"fp32\", but parameters are bf16")));
+  ConfigurationRequest request = file(R"({"bf16": {"enabled": true}})");
+  request.trainer = {{"bf16", "False"}};
+  EXPECT_THAT(examine(request, 1).problems, ElementsAre(HasSubstr("bf16.enabled is true and --bf16 says False")));
+  request = {.trainer = {{"bf16", "true"}}};
+  EXPECT_EQ(examine(request, 1).configuration.training.precision, spec::Precision::kBf16);
+}
+
+TEST_F(ConfigurationTest, ABase64TextIsAConfiguration) {
+  // {"train_batch_size": 6, "gradient_clipping": 0.5}
+  const Configuration c =
+      load_configuration({.file = "eyJ0cmFpbl9iYXRjaF9zaXplIjogNiwgImdyYWRpZW50X2NsaXBwaW5nIjogMC41fQ=="}, 1, Demand::kNothing);
+  EXPECT_EQ(c.training.batch.global_batch, 6);
+  EXPECT_EQ(c.training.optimizer.gradient_clipping, 0.5);
+  EXPECT_EQ(c.source, "the configuration given as base64");
+  EXPECT_EQ(c.output, "");
+  // Longer than a file's name may be: 3000 spaces, then {"train_batch_size": 6}.
+  std::string spaces;
+  for (int i = 0; i < 1000; ++i) spaces += "ICAg";
+  EXPECT_EQ(load_configuration({.file = spaces + "eyJ0cmFpbl9iYXRjaF9zaXplIjogNn0="}, 1, Demand::kNothing).training.batch.global_batch, 6);
+  expect_error<EnvironmentError>([] { examine({.file = "config.jsn"}, 1); }, {"config.jsn: can't be opened"});
+  expect_error<RequestError>([] { examine({.file = "eyJhIjog"}, 1); }, {"given as base64", "not valid JSON"});
 }
 
 TEST_F(ConfigurationTest, PinsNameWrittenPlacementKeys) {
@@ -318,20 +425,44 @@ TEST_F(ConfigurationTest, MovedDefaultsAreAnnounced) {
   EXPECT_THAT(c.notes, Contains("sluice.weight_decay_on is not given: \"all\", as DeepSpeed does for a written optimizer block"));
 }
 
-TEST_F(ConfigurationTest, OptimizersOtherThanAdamWAreRefused) {
-  EXPECT_THAT(problems(R"({"optimizer": {"type": "Lion"}})"),
-              ElementsAre("demo.json:1: optimizer.type: \"Lion\" is not supported; write \"AdamW\""));
+TEST_F(ConfigurationTest, OptimizersOfDeepSpeed) {
+  const auto optimizer = [&](const std::string& block) {
+    return examine(file("{\"optimizer\": " + block + "}"), 1).configuration.training.optimizer;
+  };
+  spec::OptimizerSpec expected{.decay_on = spec::DecayOn::kAll};
+  EXPECT_EQ(optimizer(R"({"type": "Adam"})"), expected);
+  EXPECT_EQ(optimizer(R"({"type": "AdamW", "params": {"adam_w_mode": false}})"), expected);  // AdamW is decoupled anyway
+  expected.weight_decay = 0.01;
+  EXPECT_EQ(optimizer(R"({"type": "AdamW", "params": {"torch_adam": true}})"), expected);
+  expected.weight_decay = 0.2;
+  expected.kind = spec::OptimizerKind::kAdam;
+  EXPECT_EQ(optimizer(R"({"type": "ADAM", "params": {"adam_w_mode": false, "weight_decay": 0.2}})"), expected);
+  expected.kind = spec::OptimizerKind::kLion;
+  expected.beta2 = 0.99;
+  EXPECT_EQ(optimizer(R"({"type": "Lion", "params": {"lr": 1e-4, "weight_decay": 0.2}})"), expected);
+  expected = {.decay_on = spec::DecayOn::kAll, .kind = spec::OptimizerKind::kSgd, .momentum = 0.9, .dampening = 0.1};
+  EXPECT_EQ(optimizer(R"({"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}})"), expected);
+}
+
+TEST_F(ConfigurationTest, OptimizersThatAreRefused) {
+  for (const char* type : {"Lamb", "Adagrad", "muon", "OneBitAdam", "RMSprop"}) {
+    EXPECT_THAT(problems(std::string("{\"optimizer\": {\"type\": \"") + type + "\"}}"),
+                ElementsAre(HasSubstr(std::string("\"") + type + "\" is not supported; write one of AdamW, Adam, SGD, Lion (AdamW")));
+  }
+  EXPECT_THAT(problems(R"({"optimizer": {"type": "Magic"}})"), ElementsAre(HasSubstr("\"Magic\" is no optimizer that is known")));
   EXPECT_THAT(problems(R"({"optimizer": {"params": {}}})"), ElementsAre(HasSubstr("optimizer: has no type")));
-  EXPECT_THAT(problems(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})"),
-              ElementsAre(HasSubstr("adam_w_mode: false")));
-  EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})"), IsEmpty());  // AdamW is decoupled anyway
   EXPECT_THAT(problems(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": true, "torch_adam": true, "amsgrad": false}}})"),
               IsEmpty());
   EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}})"),
               ElementsAre(HasSubstr("write gradient_clipping")));
   EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"bias_correction": false}}})"),
               ElementsAre(HasSubstr("bias correction")));
-  EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9]}}})"), ElementsAre(HasSubstr("expected two numbers")));
+  EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"momentum": 0.9}}})"),
+              ElementsAre(HasSubstr("momentum: is no parameter of AdamW; known: lr, betas")));
+  EXPECT_THAT(problems(R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})"),
+              Contains(HasSubstr("nesterov: needs a momentum above 0")));
+  EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9]}}})"),
+              ElementsAre(HasSubstr("found [0.9], expected a list of 2 numbers from 0 to 1")));
   EXPECT_THAT(problems(R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 1]}}})"),
               ElementsAre(HasSubstr("expected numbers below 1")));
 }
@@ -370,7 +501,7 @@ TEST_F(ConfigurationTest, AutoIsFilledByTheTrainersNames) {
   EXPECT_EQ(c.training.schedule, (spec::ScheduleSpec{spec::ScheduleKind::kLinear, 2e-4, 0, 10, 100, 0, 1}));
 
   request.trainer["bf16"] = "true";
-  EXPECT_THAT(examine(request, 2).problems, ElementsAre(HasSubstr("--bf16: found true, which changes results")));
+  EXPECT_EQ(load_configuration(request, 2, Demand::kTrain).training.precision, spec::Precision::kBf16);
 }
 
 TEST_F(ConfigurationTest, FileAndTrainerNamesMustAgree) {
@@ -378,7 +509,8 @@ TEST_F(ConfigurationTest, FileAndTrainerNamesMustAgree) {
   request.trainer = {{"learning_rate", "2e-3"}, {"per_device_train_batch_size", "4"}, {"adam_beta1", "0.9"}, {"weight_decay", "0.2"}};
   expect_error<RequestError>([&] { load_configuration(request, 1, Demand::kTrain); },
                              {"file and command line disagree", "optimizer.params.lr is 0.001 and --learning_rate says 2e-3",
-                              "optimizer.params.weight_decay is 0.1 and --weight_decay says 0.2", "optimizer.params.betas is [0.8,0.95]"});
+                              "optimizer.params.weight_decay is 0.1 and --weight_decay says 0.2",
+                              "optimizer.params.betas is [0.8,0.95] and --adam_beta1 says 0.9"});
   request.trainer = {{"learning_rate", "1e-3"}};
   EXPECT_NO_THROW(load_configuration(request, 1, Demand::kTrain));
   request.trainer = {{"learning_rate", "fast"}};
@@ -445,11 +577,11 @@ TEST_F(ConfigurationTest, TheEffectiveConfigurationIsWrittenWhole) {
 }
 
 TEST_F(ConfigurationTest, CheckShowsEveryKeyWithItsClass) {
-  const Examination e =
-      examine(file(R"({"train_batch_size": 2, "amp": {"enabled": true}, "log_level": "info", "zero_optimization": {"stage": 1}})"), 1);
+  const Examination e = examine(
+      file(R"({"train_batch_size": 2, "hybrid_engine": {"enabled": true}, "log_level": "info", "zero_optimization": {"stage": 1}})"), 1);
   const std::string text = describe(e);
   EXPECT_THAT(text, HasSubstr("honoured          train_batch_size = 2\n"));
-  EXPECT_THAT(text, HasSubstr("refused           amp.enabled = true  (found true"));
+  EXPECT_THAT(text, HasSubstr("refused           hybrid_engine.enabled = true  (found true"));
   EXPECT_THAT(text, HasSubstr("performance only  log_level = \"info\"\n"));
   EXPECT_THAT(text, HasSubstr("hint              zero_optimization.stage = 1\n"));
   EXPECT_THAT(text, HasSubstr("moved default     gradient_clipping = 1.0"));
@@ -458,6 +590,7 @@ TEST_F(ConfigurationTest, CheckShowsEveryKeyWithItsClass) {
   EXPECT_THAT(text, HasSubstr("1 error, 4 things left"));
   const std::string json = to_json(e);
   EXPECT_THAT(json, HasSubstr("\"class\": \"performance only\""));
+  EXPECT_THAT(json, HasSubstr("\"default\": \"null\""));
   EXPECT_THAT(json, HasSubstr("\"problems\": ["));
 }
 
@@ -480,6 +613,8 @@ TEST(ResolveBatch, FollowsDeepSpeed) {
 TEST(ResolveBatch, RefusesWithAllFourNumbers) {
   expect_error<RequestError>([] { batch(25, 3, 4, 2); },
                              {"train_batch_size 25", "per_gpu 3", "accumulation_steps 4", "2 data-parallel ranks", "write 24"});
+  expect_error<RequestError>([] { batch(48, 3, 4, 2); }, {"write 24 or leave one of the three out; or run with 4 ranks"});
+  expect_error<RequestError>([] { batch(48, 4, {}, 5); }, {"write a multiple of 20, as 40 or 60; or run with 3, 4, 6 or 12 ranks"});
   expect_error<RequestError>([] { batch(24, 5, {}, 2); },
                              {"train_batch_size 24", "per_gpu 5", "accumulation_steps (not given)", "multiple of 10, as 20 or 30"});
   expect_error<RequestError>([] { batch(24, {}, 5, 2); }, {"per_gpu (not given)", "accumulation_steps 5", "as 20 or 30"});
@@ -488,6 +623,31 @@ TEST(ResolveBatch, RefusesWithAllFourNumbers) {
   expect_error<RequestError>([] { batch({}, {}, 4, 2); }, {"neither train_batch_size nor train_micro_batch_size_per_gpu"});
   expect_error<RequestError>([] { batch({}, std::int64_t{1} << 62, 2, 2); }, {"too large"});
   expect_error<RequestError>([] { batch(8, std::int64_t{1} << 62, 2, 2); }, {"too large"});
+}
+
+TEST(KeepGlobalBatch, DerivesTheAccumulationAnewOrSaysWhichRankCountsWork) {
+  const auto resumed = [](const BatchKeys& keys, std::int64_t ranks, std::int64_t global_batch) {
+    Configuration c;
+    c.batch_keys = keys;
+    c.mesh.data = ranks;
+    c.training.batch = resolve_batch(keys, ranks);
+    c.training.batch.sequence_length = 64;
+    keep_global_batch(c, global_batch);
+    return c;
+  };
+  // Two ranks made 2 x 4 x 2 sequences a step.
+  Configuration c = resumed({.micro = 2, .accumulation = 4}, 4, 16);
+  EXPECT_EQ(c.training.batch, (spec::BatchSpec{16, 2, 2, 64}));
+  EXPECT_THAT(c.notes, ElementsAre("the run keeps its global batch of 16 sequences: gradient_accumulation_steps is 2 with 4 ranks"));
+  c = resumed({.micro = 2}, 1, 16);
+  EXPECT_EQ(c.training.batch, (spec::BatchSpec{16, 2, 8, 64}));
+  c = resumed({.micro = 2, .accumulation = 4}, 2, 16);
+  EXPECT_THAT(c.notes, IsEmpty());
+  c = resumed({.train = 8, .micro = 2}, 2, 16);  // what is written stands, and the fingerprint refuses it
+  EXPECT_EQ(c.training.batch.global_batch, 8);
+  expect_error<RequestError>([&] { resumed({.micro = 2}, 3, 16); },
+                             {"global batch of 16", "3 ranks can't share in micro-batches of 2", "run with 1, 2, 4 or 8 ranks"});
+  expect_error<RequestError>([&] { resumed({.micro = 5}, 1, 16); }, {"write another train_micro_batch_size_per_gpu"});
 }
 
 }  // namespace

@@ -2,10 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace sluice::app {
 namespace {
+
+std::vector<Key> known_keys() {
+  std::vector<Key> keys(deepspeed_keys().begin(), deepspeed_keys().end());
+  keys.insert(keys.end(), sluice_keys().begin(), sluice_keys().end());
+  return keys;
+}
 
 TEST(KeyRules, EveryPathStandsOnceBelowAKnownOne) {
   std::set<std::string> seen;
@@ -19,9 +28,54 @@ TEST(KeyRules, EveryPathStandsOnceBelowAKnownOne) {
 
 TEST(KeyRules, RefusalsSayWhatToDo) {
   for (const Key& key : known_keys()) {
-    const bool refuses =
-        key.rule == KeyRule::kOnly || key.rule == KeyRule::kSwitch || key.rule == KeyRule::kPresence || key.rule == KeyRule::kAbsent;
+    const bool refuses = key.rule != KeyRule::kHonoured && key.rule != KeyRule::kHint && key.rule != KeyRule::kPerformance;
     EXPECT_EQ(refuses, !key.advice.empty()) << key.path;
+  }
+  for (const TrainerName& name : trainer_names()) {
+    EXPECT_EQ(name.rule == TrainerRule::kPerformance, name.advice.empty()) << name.name;
+  }
+}
+
+TEST(KeyRules, DefaultsAreOfTheirType) {
+  const auto fits = [](ValueType type, const nlohmann::json& value) {
+    switch (type) {
+      case ValueType::kFlag:
+        return value.is_boolean();
+      case ValueType::kWhole:
+        return value.is_number_integer();
+      case ValueType::kNumber:
+        return value.is_number();
+      case ValueType::kText:
+        return value.is_string();
+      case ValueType::kTexts:
+      case ValueType::kList:
+        return value.is_array();
+      case ValueType::kObject:
+        return value.is_object();
+      case ValueType::kAny:
+      case ValueType::kSize:
+        return true;
+    }
+    return false;
+  };
+  for (const Key& key : known_keys()) {
+    if (key.fallback.empty()) continue;
+    const nlohmann::json value = nlohmann::json::parse(key.fallback);
+    EXPECT_TRUE(value.is_null() || fits(key.type, value)) << key.path << " " << key.fallback;
+  }
+  for (const TrainerName& name : trainer_names()) {
+    if (name.fallback.empty()) continue;
+    const nlohmann::json value = nlohmann::json::parse(name.fallback);
+    EXPECT_TRUE(value.is_null() || fits(name.type, value)) << name.name << " " << name.fallback;
+  }
+}
+
+TEST(KeyRules, TrainerNamesStandOnceForKeysThatAre) {
+  std::set<std::string_view> seen;
+  for (const TrainerName& name : trainer_names()) {
+    EXPECT_TRUE(seen.insert(name.name).second) << name.name << " twice";
+    const bool has_key = name.rule == TrainerRule::kSets || name.rule == TrainerRule::kFills;
+    EXPECT_EQ(has_key, find_key(name.path) != nullptr) << name.name;
   }
 }
 

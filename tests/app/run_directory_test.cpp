@@ -42,7 +42,7 @@ TEST(WriteFileAtomically, AFailureKeepsTheOldFile) {
 }
 
 Status example() {
-  return {RunState::kStopped, 50, "step-00000050", 75, "asked to stop", true, 3, {"node1", 1234, 99}};
+  return {RunState::kStopped, 50, "step-00000050", "step-00000040", 75, "asked to stop", true, 3, {"node1", 1234, 99}};
 }
 
 TEST(Status, SurvivesItsJsonForm) {
@@ -140,6 +140,18 @@ TEST(FingerprintTest, FixedAndFreeKeys) {
   EXPECT_THAT(changed([](Request& r) { r.configuration.training.seed = 2; }, true), ElementsAre("seed: 1 there, 2 asked"));
   EXPECT_THAT(changed([](Request& r) { r.configuration.training.optimizer.beta2 = 0.5; }, true),
               ElementsAre("optimizer.beta2: 0.999 there, 0.5 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.precision = spec::Precision::kBf16; }, true),
+              ElementsAre("precision: \"fp32\" there, \"bf16\" asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.trainable = {"ln_f"}; }, true),
+              ElementsAre("trainable: [] there, [\"ln_f\"] asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.packing = data::Packing::kPad; }, true),
+              ElementsAre("data.packing: \"stream\" there, \"pad\" asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.valid_fraction = 0.1; }, true),
+              ElementsAre("data.valid_fraction: 0.0 there, 0.1 asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.tokenizer = "bytes"; }, true),
+              ElementsAre("data.tokenizer: none of its own there, bytes asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.threads = 7; }, true), IsEmpty());
+  EXPECT_THAT(changed([](Request& r) { r.configuration.hints.zero_stage = 3; }, true), IsEmpty());
   EXPECT_THAT(changed([](Request& r) { r.configuration.order = DataOrder::kSequential; }, true),
               ElementsAre("data.order: shuffled there, sequential asked"));
   EXPECT_THAT(changed([](Request& r) { r.configuration.steps = 30; }, false), ElementsAre("steps: 20 there, 30 asked"));
@@ -149,11 +161,27 @@ TEST(FingerprintTest, FixedAndFreeKeys) {
   EXPECT_THAT(changed([](Request& r) { r.configuration.training.batch.micro_batch = 1; }, true), IsEmpty());
 }
 
+TEST(FingerprintTest, ATokenizerIsWhatItsFilesHold) {
+  const TempDir one, other;
+  for (const TempDir* directory : {&one, &other}) directory->write("tokenizer.json", "{}");
+  Request request;
+  request.configuration.tokenizer = one.path();
+  const Fingerprint before = request.print();
+  request.configuration.tokenizer = "";
+  request.configuration.model_path = other.path();  // the model's own
+  EXPECT_THAT(differences(before, request.print(), true), IsEmpty());
+  other.write("tokenizer.json", "[]");
+  EXPECT_EQ(differences(before, request.print(), true).size(), 1u);
+  request.configuration.chat_template = other.path() + "/none.jinja";
+  expect_error<IoError>([&] { request.print(); }, {"none.jinja"});
+}
+
 TEST(RunDirectoryTest, RefusesAnotherRunKeyByKey) {
   const TempDir directory;
   const RunDirectory run(directory / "runs/demo");
   Request request;
   EXPECT_FALSE(run.has_run());
+  EXPECT_EQ(run.global_batch(), std::nullopt);
   EXPECT_THAT(run.check_same_run(request.print()), IsEmpty());
   run.create();
   run.write_run({.configuration = to_json(request.configuration),
@@ -163,6 +191,7 @@ TEST(RunDirectoryTest, RefusesAnotherRunKeyByKey) {
                  .hosts = {"n1", "n1"},
                  .started = 1.5});
   EXPECT_TRUE(run.has_run());
+  EXPECT_EQ(run.global_batch(), 8);
   const std::optional<RunRecord> record = run.read_run();
   ASSERT_TRUE(record);
   EXPECT_EQ(record->fingerprint, request.print());
@@ -175,8 +204,9 @@ TEST(RunDirectoryTest, RefusesAnotherRunKeyByKey) {
   EXPECT_THAT(run.check_same_run(request.print()), ElementsAre("steps: 20 there, 40 asked"));
   request.model.layers = 3;
   request.train[0].bytes = 101;
-  expect_error<RequestError>([&] { run.check_same_run(request.print()); }, {"runs/demo holds another run", "model.layers: 2 there, 3 asked",
-                                                                            "data.train[0]: 100 bytes", "another --output"});
+  expect_error<RequestError>([&] { run.check_same_run(request.print()); },
+                             {"runs/demo holds another run", "model.layers: 2 there, 3 asked", "data.train[0]: 100 bytes",
+                              "another --output", "What may change: steps, epochs, schedule"});
 }
 
 TEST(RunDirectoryTest, HasTheNamesOfTheDesign) {

@@ -32,42 +32,11 @@ std::string scheduler(const std::string& type, const std::string& params) {
   return R"("optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, "scheduler": {"type": ")" + type + R"(", "params": {)" + params + "}}";
 }
 
-/// DeepSpeed sets the rate of step 0 in the scheduler's constructor and that of step k > 0 by its k-th step(), where its own counter is k
-/// - 1.
-double deepspeed_warmup_rate(std::int64_t step, double min_lr, double max_lr, std::int64_t warmup, std::int64_t total) {
-  if (step == 0) return min_lr;
-  const auto t = static_cast<double>(step - 1), w = static_cast<double>(warmup), n = static_cast<double>(total);
-  double gamma = 1;
-  if (t < w) {
-    gamma = t / w;
-  } else if (total > 0) {
-    gamma = std::max(0.0, (n - t) / std::max(1.0, n - w));
-  }
-  return min_lr + (max_lr - min_lr) * gamma;
-}
-
-TEST(ScheduleKeys, WarmupLrIsDeepSpeedsStepByStep) {
-  const Examination e =
-      examined(scheduler("WarmupLR", R"("warmup_min_lr": 0.1, "warmup_max_lr": 0.7, "warmup_num_steps": 5, "warmup_type": "linear")"));
-  ASSERT_THAT(e.problems, IsEmpty());
-  for (std::int64_t step = 0; step < 12; ++step) {
-    EXPECT_DOUBLE_EQ(optim::learning_rate(e.configuration.training.schedule, step), deepspeed_warmup_rate(step, 0.1, 0.7, 5, 0)) << step;
-  }
-  EXPECT_THAT(e.configuration.notes, Contains("scheduler.params.warmup_max_lr 0.7 rules, not optimizer.params.lr 0.5"));
-}
-
-TEST(ScheduleKeys, WarmupDecayLrIsDeepSpeedsStepByStep) {
-  const Examination e = examined(
-      scheduler("WarmupDecayLR",
-                R"("warmup_min_lr": 0.1, "warmup_max_lr": 0.7, "warmup_num_steps": 4, "total_num_steps": 11, "warmup_type": "linear")"));
-  ASSERT_THAT(e.problems, IsEmpty());
-  for (std::int64_t step = 0; step < 15; ++step) {
-    EXPECT_NEAR(optim::learning_rate(e.configuration.training.schedule, step), deepspeed_warmup_rate(step, 0.1, 0.7, 4, 11), 1e-15) << step;
-  }
-}
-
 TEST(ScheduleKeys, DeepSpeedsDefaultsAreTaken) {
-  Examination e = examined(scheduler("WarmupLR", R"("warmup_type": "linear")"));
+  Examination e = examined(scheduler("WarmupLR", ""));
+  EXPECT_EQ(e.configuration.training.schedule.warmup_shape, spec::WarmupShape::kLog);
+  EXPECT_THAT(e.configuration.notes, Contains("scheduler.params.warmup_type is not given: \"log\", DeepSpeed's default"));
+  e = examined(scheduler("WarmupLR", R"("warmup_type": "linear")"));
   EXPECT_EQ(e.configuration.training.schedule, (ScheduleSpec{ScheduleKind::kConstant, 0.5, 0, 1000, 0, 0, 1}));
   EXPECT_THAT(e.configuration.notes, Contains(HasSubstr("scheduler.params.warmup_num_steps is not given: 1000")));
   e = examined(scheduler("WarmupLR", R"("warmup_type": "linear", "warmup_num_steps": 1)"));
@@ -77,22 +46,36 @@ TEST(ScheduleKeys, DeepSpeedsDefaultsAreTaken) {
   EXPECT_THAT(e.configuration.notes, Contains(HasSubstr("warmup_max_lr is not given: 0.001")));
 }
 
-TEST(ScheduleKeys, WhatCannotBeExpressedExactlyIsRefused) {
-  EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_num_steps": 5)")).problems,
-              ElementsAre(HasSubstr("is not given, which means \"log\" to DeepSpeed")));
-  EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_type": "log")")).problems,
-              ElementsAre(HasSubstr("warmup_type: \"log\" is not supported")));
-  EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_min_lr": 0.5)")).problems, IsEmpty());  // flat: there is nothing to warm up
-  EXPECT_THAT(examined(scheduler("WarmupCosineLR", R"("total_num_steps": 9, "cos_min_ratio": 0.1)")).problems,
-              ElementsAre(HasSubstr("WarmupCosineLR is not supported")));
-  EXPECT_THAT(examined(scheduler("OneCycle", R"("cycle_min_lr": 0, "cycle_max_lr": 1)")).problems,
-              ElementsAre(HasSubstr("\"OneCycle\" is not supported")));
+TEST(ScheduleKeys, WhatIsWrongIsRefused) {
+  EXPECT_THAT(examined(scheduler("StepLR", "")).problems,
+              ElementsAre(HasSubstr("found \"StepLR\", expected one of WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest")));
   EXPECT_THAT(examined(R"("scheduler": {"params": {}})").problems, ElementsAre(HasSubstr("scheduler: has no type")));
-  EXPECT_THAT(examined(scheduler("WarmupDecayLR", R"("warmup_type": "linear")")).problems, ElementsAre(HasSubstr("needs total_num_steps")));
-  EXPECT_THAT(examined(scheduler("WarmupDecayLR", R"("warmup_type": "linear", "warmup_num_steps": 9, "total_num_steps": 9)")).problems,
-              ElementsAre(HasSubstr("expected more than warmup_num_steps 9")));
-  EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_type": "linear", "total_num_steps": 9)")).problems,
+  EXPECT_THAT(examined(scheduler("WarmupDecayLR", "")).problems, ElementsAre(HasSubstr("needs total_num_steps")));
+  EXPECT_THAT(examined(scheduler("WarmupLR", R"("total_num_steps": 9)")).problems,
               ElementsAre(HasSubstr("total_num_steps: is no parameter of WarmupLR")));
+  EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_type": "cubic")")).problems, ElementsAre(HasSubstr("expected one of linear, log")));
+  EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_num_steps": 0)")).problems, ElementsAre(HasSubstr("of at least 1")));
+  EXPECT_THAT(examined(scheduler("OneCycle", R"("cycle_min_lr": 0.1, "cycle_momentum": false)")).problems,
+              ElementsAre(HasSubstr("OneCycle needs cycle_max_lr")));
+  EXPECT_THAT(examined(scheduler("LRRangeTest", R"("lr_range_test_step_size": 0)")).problems, ElementsAre(HasSubstr("of at least 1")));
+}
+
+TEST(ScheduleKeys, OneCycleMustLeaveTheBetasAlone) {
+  const std::string params = R"("cycle_min_lr": 0.1, "cycle_max_lr": 1)";
+  EXPECT_THAT(examined(scheduler("OneCycle", params)).problems,
+              ElementsAre(HasSubstr("cycle_momentum: is not given, which means true: the optimizer's betas would change")));
+  const TempDir directory;
+  ConfigurationRequest request{.file =
+                                   directory.write("d.json", "{" + scheduler("OneCycle", params + R"(, "cycle_momentum": true)") + "}")};
+  EXPECT_THAT(examine(request, 1).problems, ElementsAre(HasSubstr("cycle_momentum: is true")));
+  request.settings = {{"sluice.ignore", "scheduler.params.cycle_momentum", "--ignore", Setting::Kind::kAppend}};
+  EXPECT_THAT(examine(request, 1).problems, IsEmpty());
+}
+
+TEST(ScheduleKeys, ATotalShorterThanTheWarmupIsTold) {
+  const Examination e = examined(scheduler("WarmupDecayLR", R"("warmup_type": "linear", "warmup_num_steps": 9, "total_num_steps": 5)"));
+  EXPECT_THAT(e.problems, IsEmpty());
+  EXPECT_THAT(e.configuration.notes, Contains(HasSubstr("total_num_steps 5 is less than warmup_num_steps 9")));
 }
 
 TEST(ScheduleKeys, AnIgnoredSchedulerLeavesAConstantRate) {
@@ -142,8 +125,10 @@ TEST(ScheduleKeys, TheTrainersFlags) {
   e = examined(R"("sluice": {"steps": 10})", with("constant_with_warmup"));
   EXPECT_EQ(e.configuration.training.schedule, (ScheduleSpec{ScheduleKind::kConstant, 1, 0, 3, 0, 0, 0}));
   EXPECT_THAT(examined(R"("sluice": {"steps": 10})", with("constant")).problems, ElementsAre(HasSubstr("give constant_with_warmup")));
-  EXPECT_THAT(examined(R"("sluice": {"steps": 10})", with("polynomial")).problems,
-              ElementsAre(HasSubstr("\"polynomial\" is not supported")));
+  EXPECT_THAT(examined(R"("sluice": {"steps": 10})", with("inverse_sqrt")).problems,
+              ElementsAre(HasSubstr("\"inverse_sqrt\" is not supported")));
+  EXPECT_THAT(examined(R"("sluice": {"steps": 10})", with("cosine_with_min_lr")).problems,
+              ElementsAre(HasSubstr("needs one of min_lr and min_lr_rate")));
   EXPECT_THAT(examined(scheduler("WarmupLR", R"("warmup_type": "linear", "warmup_num_steps": 3)"),
                        {{"lr_scheduler_type", "cosine"}, {"warmup_steps", "4"}})
                   .problems,

@@ -2,9 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "base/error.hpp"
+#include "formats/megatron_tokens.hpp"
 #include "support/expect_error.hpp"
 #include "support/llmc_bytes.hpp"
 #include "support/temp_dir.hpp"
@@ -106,10 +111,10 @@ TEST(Corpus, RefusesFilesThatGiveNothing) {
       [&] {
         Corpus({text, dir.write("b.bin", llmc_bytes({1}))}, 257);
       },
-      {"b.bin", "token file among texts", "a.txt"});
-  expect_error<RequestError>([&] { Corpus({dir / "b.bin", text}, 257); }, {"a.txt", "text among token files"});
+      {"b.bin", "llm.c tokens among text", "a.txt"});
+  expect_error<RequestError>([&] { Corpus({dir / "b.bin", text}, 257); }, {"a.txt", "text among llm.c tokens"});
   expect_error<FormatError>([&] { Corpus({dir.write("c.bin", "no tokens")}, 257); }, {"c.bin", "found 9 bytes"});
-  expect_error<RequestError>([] { Corpus({}, 257); }, {"no data files"});
+  expect_error<RequestError>([] { Corpus(std::vector<std::string>{}, 257); }, {"no data files"});
   if (geteuid() != 0) {
     std::filesystem::permissions(text, std::filesystem::perms::none);
     expect_error<IoError>([&] { Corpus({text}, 257); }, {"a.txt", "Permission denied"});
@@ -166,6 +171,146 @@ TEST(Corpus, HoldsFewFilesOpenAndServesManyThreads) {
   }
   EXPECT_GT(mine, 0U);
   EXPECT_LE(mine, 64U);
+}
+
+TEST(Corpus, ServesPlacesBeyondTwoToThe31) {
+  const TempDir dir;
+  const std::string path = dir.write("huge.txt", "begin");
+  constexpr std::int64_t kBytes = (std::int64_t{3} << 30) + 7;
+  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(kBytes));  // sparse: it takes no space
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(kBytes - 3);
+    file << "end";
+  }
+  const Corpus corpus({path, dir.write("z.txt", "next")}, 257);
+  EXPECT_EQ(corpus.tokens(), kBytes + 1 + 5);
+  EXPECT_THAT(read(corpus, kBytes - 4, 6), ElementsAre(0, 'e', 'n', 'd', 256, 'n'));
+  std::int64_t begins[3];
+  corpus.read_begins(0, 3, begins);
+  EXPECT_THAT(begins, ElementsAre(0, kBytes + 1, kBytes + 6));
+}
+
+TEST(Corpus, FilesAreItsDocuments) {
+  const TempDir dir;
+  const Corpus corpus({dir.write("a.txt", "one"), dir.write("b.txt", "three"), dir.write("c.txt", "x")}, 257);
+  EXPECT_TRUE(corpus.knows_documents());
+  EXPECT_EQ(corpus.documents(), 3);
+  std::int64_t begins[4];
+  corpus.read_begins(0, 4, begins);
+  EXPECT_THAT(begins, ElementsAre(0, 4, 10, 12));
+  EXPECT_FALSE(corpus.has_mask());
+  EXPECT_EQ(corpus.learned(), 12);
+  EXPECT_FALSE(Corpus({dir.write("a.bin", llmc_bytes({1, 2}))}, 257).knows_documents());
+}
+
+/// Texts of the documents of a corpus of bytes.
+std::vector<std::string> documents_of(const Corpus& corpus) {
+  std::vector<std::int64_t> begins(static_cast<std::size_t>(corpus.documents()) + 1);
+  corpus.read_begins(0, corpus.documents() + 1, begins.data());
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i) {
+    std::string text;
+    for (const std::int32_t token : read(corpus, begins[i], begins[i + 1] - begins[i]))
+      text += token == 256 ? '|' : static_cast<char>(token);
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+TEST(Corpus, SplitHoldsOutWholeDocumentsOnce) {
+  const TempDir dir;
+  std::vector<std::string> all;
+  for (int i = 0; i < 40; ++i) {
+    all.push_back("document " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 5), '.') + "|");
+    dir.write("d" + std::to_string(100 + i) + ".txt", all.back().substr(0, all.back().size() - 1));
+  }
+  const Corpus corpus({dir / "d*.txt"}, 257);
+  ASSERT_EQ(documents_of(corpus), all);
+  for (const double fraction : {0.001, 0.1, 0.5, 0.99, 0.9999}) {
+    const auto [train, valid] = corpus.split(fraction, 7);
+    EXPECT_EQ(valid.documents(), std::clamp<std::int64_t>(std::llround(fraction * 40), 1, 39)) << fraction;
+    EXPECT_EQ(train.tokens() + valid.tokens(), corpus.tokens());
+    const std::vector<std::string> kept = documents_of(train), held = documents_of(valid);
+    std::vector<std::string> both;
+    std::merge(kept.begin(), kept.end(), held.begin(), held.end(), std::back_inserter(both),
+               [&](const std::string& a, const std::string& b) {
+                 return std::find(all.begin(), all.end(), a) < std::find(all.begin(), all.end(), b);
+               });
+    EXPECT_EQ(both, all) << "each document once, in order";
+    std::string stream;
+    for (const std::string& text : kept) stream += text;
+    const std::vector<std::int32_t> tokens = read(train, 0, train.tokens());
+    for (std::size_t i = 0; i < stream.size(); ++i) ASSERT_EQ(tokens[i], stream[i] == '|' ? 256 : stream[i]);
+    // Any part of the stream, not only the whole.
+    for (std::int64_t begin = 0; begin + 30 <= train.tokens(); begin += 13) {
+      const std::vector<std::int32_t> part = read(train, begin, 30);
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), tokens.begin() + begin)) << begin;
+    }
+    EXPECT_EQ(documents_of(corpus.split(fraction, 7).second), held) << "the seed says it all";
+  }
+  EXPECT_NE(documents_of(corpus.split(0.5, 7).second), documents_of(corpus.split(0.5, 8).second));
+}
+
+TEST(Corpus, SplitNeedsTwoDocumentsThatAreKnown) {
+  const TempDir dir;
+  const Corpus one({dir.write("a.txt", "x")}, 257);
+  expect_error<RequestError>([&] { one.split(0.25, 1); }, {"valid_fraction 0.25", "found 1 document", "at least 2"});
+  const Corpus tokens({dir.write("a.bin", llmc_bytes({1, 2}))}, 257);
+  expect_error<RequestError>([&] { tokens.split(0.25, 1); }, {"a.bin", "sluice.data.valid"});
+}
+
+TEST(FindFiles, KnowsKindsByTheirNames) {
+  const TempDir dir;
+  const auto kind = [&](const std::string& name) { return find_files({dir.write(name, "x")}).kind; };
+  EXPECT_EQ(kind("a.txt"), FileKind::kText);
+  EXPECT_EQ(kind("README"), FileKind::kText);
+  EXPECT_EQ(kind("a.jsonl"), FileKind::kJsonLines);
+  EXPECT_EQ(kind("a.ndjson"), FileKind::kJsonLines);
+  EXPECT_EQ(kind("a.json"), FileKind::kJsonLines);
+  EXPECT_EQ(kind("a.bin"), FileKind::kLlmc);
+  dir.write("b.idx", "x");
+  EXPECT_EQ(kind("b.bin"), FileKind::kMegatron);
+  expect_error<RequestError>([&] { kind("b.idx"); }, {"b.idx", "name the .bin"});
+  expect_error<RequestError>([&] { kind("a.parquet"); }, {"a.parquet", "no text"});
+  expect_error<RequestError>([&] { kind("a.jsonl.gz"); }, {"a.jsonl.gz", "unpack"});
+  expect_error<RequestError>([&] { find_files({dir / "a.jsonl", dir / "a.txt"}); }, {"a.txt", "text among JSON lines", "one kind"});
+}
+
+/// A pair of Megatron's files of these documents.
+std::string write_megatron(const TempDir& dir, const std::string& name, const std::vector<std::vector<std::int32_t>>& documents,
+                           std::int64_t vocabulary) {
+  formats::MegatronTokensWriter writer(dir / (name + ".bin"), vocabulary);
+  for (const std::vector<std::int32_t>& document : documents) writer.add(document);
+  writer.finish();
+  return dir / (name + ".bin");
+}
+
+TEST(Corpus, MegatronFilesKnowTheirDocuments) {
+  const TempDir dir;
+  const std::string a = write_megatron(dir, "a", {{1, 2, 3}, {4}}, 100'000);
+  const std::string b = write_megatron(dir, "b", {{5, 6}, {7, 8, 9}, {70'000}}, 100'000);
+  const Corpus corpus({a, b}, 100'000);
+  EXPECT_EQ(corpus.tokenizer(), "megatron");
+  EXPECT_EQ(corpus.tokens(), 10);
+  EXPECT_THAT(read(corpus, 0, 10), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 70'000));
+  EXPECT_THAT(read(corpus, 2, 4), ElementsAre(3, 4, 5, 6));
+  ASSERT_EQ(corpus.documents(), 5);
+  for (std::int64_t first = 0; first <= 5; ++first) {
+    const std::int64_t all[]{0, 3, 4, 6, 9, 10};
+    std::vector<std::int64_t> begins(static_cast<std::size_t>(6 - first));
+    corpus.read_begins(first, 6 - first, begins.data());
+    EXPECT_TRUE(std::equal(begins.begin(), begins.end(), all + first)) << first;
+  }
+  EXPECT_EQ(corpus.place(5), b + ": token 1");
+  const auto [train, valid] = corpus.split(0.4, 1);
+  EXPECT_EQ(train.documents() + valid.documents(), 5);
+  EXPECT_EQ(train.tokens() + valid.tokens(), 10);
+
+  const Corpus small({a, b}, 7);
+  expect_error<RequestError>([&] { small.check(0, 10); }, {"b.bin: token 2", "found 7", "less than 7"});
+  std::filesystem::resize_file(dir / "b.idx", std::filesystem::file_size(dir / "b.idx") - 3);
+  expect_error<FormatError>([&] { Corpus({a, b}, 100'000); }, {"b.idx"});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "ops/cross_entropy.hpp"
 #include "support/expect_error.hpp"
+#include "support/llmc_bytes.hpp"
 #include "support/temp_dir.hpp"
 
 namespace sluice::data {
@@ -168,6 +169,126 @@ TEST(EvaluationSampler, MasksTheTailAndTheRowsPastIt) {
   EXPECT_THAT(batch.target(2), ElementsAre(-1, -1, -1, -1));
   EXPECT_THAT(batch.ids, ElementsAre(0, 1, 2));
   expect_error<RequestError>([] { EvaluationSampler(1, 4); }, {"found 1 tokens", "at least 2"});
+}
+
+/// Documents of these lengths, end-of-document included; document d's bytes are 10 * (d + 1), 10 * (d + 1) + 1, ...
+Corpus documents(const TempDir& dir, const std::vector<int>& lengths) {
+  for (std::size_t d = 0; d < lengths.size(); ++d) {
+    std::string text;
+    for (int i = 0; i + 1 < lengths[d]; ++i) text += static_cast<char>(10 * (d + 1) + static_cast<std::size_t>(i));
+    dir.write("document-" + std::to_string(100 + d), text);
+  }
+  return Corpus({dir / "document-*"}, 257);
+}
+
+TEST(TrainingSampler, PadGivesEachDocumentARow) {
+  const TempDir dir;
+  const Corpus corpus = documents(dir, {3, 5, 2, 4});
+  const TrainingSampler sampler(corpus, 4, Order::kSequential, 1, Overlong::kError);
+  EXPECT_EQ(sampler.samples_per_epoch(), 4);
+  Batch batch(4, 4);
+  EXPECT_EQ(sampler.fill(corpus, 0, 0, {4, 1, 0}, batch.rows()), 2 + 4 + 1 + 3);
+  EXPECT_THAT(batch.input(0), ElementsAre(10, 11, 0, 0));
+  EXPECT_THAT(batch.target(0), ElementsAre(11, 256, -1, -1));
+  EXPECT_THAT(batch.input(1), ElementsAre(20, 21, 22, 23));
+  EXPECT_THAT(batch.target(1), ElementsAre(21, 22, 23, 256));
+  EXPECT_THAT(batch.input(2), ElementsAre(30, 0, 0, 0));
+  EXPECT_THAT(batch.target(2), ElementsAre(256, -1, -1, -1));
+  EXPECT_THAT(batch.input(3), ElementsAre(40, 41, 42, 0));
+  EXPECT_THAT(batch.target(3), ElementsAre(41, 42, 256, -1));
+}
+
+TEST(TrainingSampler, PadDealsWithDocumentsThatAreTooLong) {
+  const TempDir dir;
+  const Corpus corpus = documents(dir, {6, 3, 9, 4, 9});
+  const auto sampler = [&](Overlong overlong) { return TrainingSampler(corpus, 3, Order::kSequential, 1, overlong); };
+  expect_error<RequestError>([&] { sampler(Overlong::kError); }, {"3 of 5 documents", "the longest with 9 tokens", "document-102",
+                                                                  "sequence_length + 1 = 4", "sluice.data.overlong"});
+  const TrainingSampler truncated = sampler(Overlong::kTruncate);
+  EXPECT_EQ(truncated.samples_per_epoch(), 5);
+  EXPECT_EQ(truncated.pad_counts().truncated, 3);
+  Batch batch(1, 3);
+  EXPECT_EQ(truncated.fill(corpus, 2, 0, {1, 1, 0}, batch.rows()), 3);
+  EXPECT_THAT(batch.input(0), ElementsAre(30, 31, 32));
+  EXPECT_THAT(batch.target(0), ElementsAre(31, 32, 33));
+  const TrainingSampler skipping = sampler(Overlong::kSkip);
+  EXPECT_EQ(skipping.samples_per_epoch(), 2);
+  EXPECT_EQ(skipping.pad_counts().skipped, 3);
+  EXPECT_EQ(skipping.range(corpus, 0).begin, 6);
+  EXPECT_EQ(skipping.range(corpus, 1).begin, 18);
+  EXPECT_EQ(skipping.range(corpus, 1).count, 3);
+  expect_error<RequestError>([&] { TrainingSampler(corpus, 1, Order::kSequential, 1, Overlong::kSkip); }, {"5 documents", "none of which"});
+  const Corpus tokens({dir.write("a.bin", testing::llmc_bytes({1, 2, 3}))}, 257);
+  expect_error<RequestError>([&] { TrainingSampler(tokens, 3, Order::kSequential, 1, Overlong::kSkip); }, {"a.bin", "packing"});
+}
+
+TEST(TrainingSampler, PadFindsTheDocumentsBetweenThoseLeftOut) {
+  const TempDir dir;
+  std::vector<int> lengths;
+  std::vector<std::int64_t> expected;  // first tokens of the documents that are samples
+  std::int64_t at = 0;
+  for (int d = 0; d < 24; ++d) {
+    lengths.push_back(d % 5 == 0 || d % 7 == 3 || d > 20 ? 6 : 2 + d % 3);
+    if (lengths.back() <= 4) expected.push_back(at);
+    at += lengths.back();
+  }
+  const Corpus corpus = documents(dir, lengths);
+  const TrainingSampler sampler(corpus, 3, Order::kSequential, 1, Overlong::kSkip);
+  std::vector<std::int64_t> begins;
+  for (std::int64_t i = 0; i < sampler.samples_per_epoch(); ++i) begins.push_back(sampler.range(corpus, i).begin);
+  EXPECT_EQ(begins, expected);
+}
+
+TEST(EvaluationSampler, PadPredictsEveryTokenButTheFirstOfEachDocument) {
+  const TempDir dir;
+  const Corpus corpus = documents(dir, {6, 3, 9, 4});
+  const EvaluationSampler sampler(corpus, 4, Packing::kPad);
+  EXPECT_EQ(sampler.predictions(), 5 + 2 + 8 + 3);
+  EXPECT_EQ(sampler.rows(), 2 + 1 + 2 + 1);
+  std::multiset<std::int32_t> predicted;
+  std::int64_t valid = 0;
+  const RowLayout layout{2, 2, 0};
+  for (std::int64_t b = 0; b < sampler.batches(layout); ++b) {
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      Batch batch(2, 4);
+      valid += sampler.fill(corpus, b, {2, 2, rank}, batch.rows());
+      for (std::size_t i = 0; i < batch.targets.size(); ++i) {
+        if (batch.targets[i] == ops::kIgnoredTarget) continue;
+        predicted.insert(batch.targets[i]);
+        if (batch.targets[i] != 256) {
+          EXPECT_EQ(batch.targets[i], batch.inputs[i] + 1);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(valid, sampler.predictions());
+  std::multiset<std::int32_t> expected{256, 256, 256, 256};
+  const std::vector<int> lengths{6, 3, 9, 4};
+  for (int d = 0; d < 4; ++d) {
+    for (int i = 1; i + 1 < lengths[static_cast<std::size_t>(d)]; ++i) expected.insert(10 * (d + 1) + i);
+  }
+  EXPECT_EQ(predicted, expected);
+}
+
+TEST(Samplers, TargetsThatAreOnlyReadHaveNoLoss) {
+  const TempDir dir;
+  const std::string path = dir.write("a.jsonl", "{}");
+  TokenStoreWriter writer(dir / "s", 300);
+  writer.add({{1, 2, 3, 4}, {0, 0, 1, 1}});
+  writer.add({{5, 6, 7}, {0, 1, 0}});
+  writer.add({{8, 9}, {0, 0}});
+  writer.finish({});
+  const Corpus corpus(find_files({path}), std::make_shared<TokenStore>(dir / "s", true), "bpe");
+  Batch batch(2, 4);
+  EXPECT_EQ(TrainingSampler(corpus.tokens(), 4, Order::kSequential, 1).fill(corpus, 0, 0, {2, 1, 0}, batch.rows()), 3);
+  EXPECT_THAT(batch.input(0), ElementsAre(1, 2, 3, 4)) << "what is only read is read all the same";
+  EXPECT_THAT(batch.target(0), ElementsAre(-1, 3, 4, -1));
+  EXPECT_THAT(batch.target(1), ElementsAre(6, -1, -1, -1));
+  const TrainingSampler rows(corpus, 4, Order::kSequential, 1, Overlong::kError);
+  EXPECT_EQ(rows.fill(corpus, 1, 0, {2, 1, 0}, batch.rows()), 1);
+  EXPECT_THAT(batch.target(0), ElementsAre(6, -1, -1, -1));
+  EXPECT_THAT(batch.target(1), ElementsAre(-1, -1, -1, -1));
+  EXPECT_EQ(EvaluationSampler(corpus, 4, Packing::kPad).fill(corpus, 0, {3, 1, 0}, Batch(3, 4).rows()), 3);
 }
 
 }  // namespace

@@ -1,0 +1,165 @@
+#include "app/export.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "app/run_directory.hpp"
+#include "app/session.hpp"
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "checkpoint/catalog.hpp"
+#include "checkpoint/load.hpp"
+#include "comm/local/local_communicator.hpp"
+#include "formats/config_json.hpp"
+#include "formats/hf_names.hpp"
+#include "formats/safetensors_writer.hpp"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kPieceElements = 16 << 20;
+
+/// What transformers loads beside config.json and the weights.
+constexpr const char* kAlong[] = {
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model",       "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt",     "chat_template.jinja",   "generation_config.json"};
+
+/// A system call's failure as ours.
+void check(const std::error_code& error, const char* operation, const fs::path& path) {
+  if (error) throw IoError(operation, path.string(), error.value());
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) throw IoError("writing", path.string(), errno);
+}
+
+void write_weights(const ExportRequest& request, const checkpoint::Manifest& manifest, const spec::ModelSpec& model, const fs::path& to,
+                   Exported& exported) {
+  std::vector<formats::TensorPlace> places;
+  for (const checkpoint::ParamInfo& param : manifest.params)
+    places.push_back({formats::tensor_name(model, param.name), param.shape, request.dtype});
+  formats::SafetensorsSetWriter writer(to.string(), places);
+  const auto self = comm::make_single_rank();
+  std::vector<float> values;
+  for (std::size_t p = 0; p < manifest.params.size(); ++p) {
+    const std::int64_t elements = manifest.params[p].elements();
+    for (std::int64_t begin = 0; begin < elements; begin += kPieceElements) {
+      const std::int64_t count = std::min(kPieceElements, elements - begin);
+      values.resize(static_cast<std::size_t>(count));
+      checkpoint::load_checkpoint(
+          *self, request.from, manifest.params,
+          {{"working", checkpoint::flat_region(manifest.params, static_cast<int>(p), begin, count), values.data()}});
+      writer.write(places[p].name, begin, count, values.data());
+    }
+  }
+  writer.finish();
+  exported.bytes = writer.bytes();
+}
+
+}  // namespace
+
+Exported export_to_hf(const ExportRequest& request) {
+  const auto self = comm::make_single_rank();
+  const checkpoint::Manifest manifest = checkpoint::open_checkpoint(*self, request.from);
+  const spec::ModelSpec model = spec::model_spec_from_json(manifest.documents.model, request.from);
+  fs::path to = fs::absolute(request.to).lexically_normal();
+  if (!to.has_filename()) to = to.parent_path();
+  std::error_code error;
+  if (fs::exists(to) && !(fs::is_directory(to) && (fs::is_empty(to) || fs::exists(to / "config.json")))) {
+    throw RequestError(cat(to.string(), ": stands there and is no model directory; give another place to export to"));
+  }
+  if (!request.tokenizer.empty() && !fs::is_directory(request.tokenizer)) {
+    throw RequestError(cat(request.tokenizer, ": the folder whose tokenizer the run used isn't there; give it as --tokenizer DIR"));
+  }
+  const fs::path partial = to.string() + ".partial", previous = to.string() + ".previous";
+  fs::remove_all(partial, error);
+  check(error, "removing", partial);
+  fs::create_directories(partial, error);
+  check(error, "making", partial);
+
+  Exported exported;
+  exported.path = to.string();
+  write_text(partial / "config.json", formats::config_from_model_spec(model, request.dtype));
+  write_weights(request, manifest, model, partial, exported);
+  for (const char* name : kAlong) {
+    const fs::path source = fs::path(request.tokenizer) / name;
+    if (request.tokenizer.empty() || !fs::exists(source)) continue;
+    fs::copy_file(source, partial / name, error);
+    check(error, "copying", source);
+    exported.copied.emplace_back(name);
+  }
+
+  if (fs::exists(to)) {
+    fs::remove_all(previous, error);
+    check(error, "removing", previous);
+    fs::rename(to, previous, error);
+    check(error, "renaming", to);
+  }
+  fs::rename(partial, to, error);
+  check(error, "renaming", partial);
+  fs::remove_all(previous, error);
+  check(error, "removing", previous);
+  return exported;
+}
+
+std::string exported_tokenizer(const std::string& tokenizer, const std::string& model_path) {
+  if (tokenizer == "bytes") return {};
+  if (!tokenizer.empty()) return tokenizer;
+  // A model directory, or a run (or one of its checkpoints) whose own export holds what its tokenizer was.
+  const fs::path path = fs::path(model_path).lexically_normal();
+  const bool is_checkpoint = fs::exists(path / "manifest.json");
+  for (const fs::path& folder : {path, path / "model", is_checkpoint ? fs::absolute(path).parent_path().parent_path() / "model" : path}) {
+    if (!model_path.empty() && fs::exists(folder / "config.json")) return folder.string();
+  }
+  return {};
+}
+
+std::string describe(const Exported& exported) {
+  std::string along;
+  for (const std::string& name : exported.copied) along += cat(", ", name);
+  return cat("exported to ", exported.path, ": ", format_bytes(exported.bytes), " of weights",
+             along.empty() ? ", no tokenizer (the run used none of its own)" : along);
+}
+
+int export_command(const Command& command) {
+  ExportRequest request;
+  request.from = newest_whole(command.path);
+  request.to = command.exporting.output;
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(request.from);
+  const std::string& dtype = command.exporting.dtype;
+  request.dtype = !dtype.empty() ? dtype_from_name(dtype)
+                  : manifest.documents.training.empty()
+                      ? DType::kF32
+                      : dtype_of(spec::training_spec_from_json(manifest.documents.training, request.from).precision);
+  request.tokenizer = command.exporting.tokenizer;
+  const RunDirectory run(fs::absolute(request.from).lexically_normal().parent_path().parent_path().string());
+  if (const std::optional<RunRecord> record = request.tokenizer.empty() ? run.read_run() : std::nullopt) {
+    const nlohmann::json configuration = nlohmann::json::parse(record->configuration);
+    const auto text = [&](const char* path) { return configuration.value(nlohmann::json::json_pointer(path), std::string()); };
+    request.tokenizer = exported_tokenizer(text("/data/tokenizer"), text("/model/path"));
+  }
+  const Exported exported = export_to_hf(request);
+  if (command.json) {
+    const nlohmann::ordered_json json{
+        {"path", exported.path}, {"bytes", exported.bytes}, {"dtype", name_of(request.dtype)}, {"files", exported.copied}};
+    std::printf("%s\n", json.dump().c_str());
+  } else {
+    std::printf("%s\n", describe(exported).c_str());
+  }
+  return 0;
+}
+
+}  // namespace sluice::app

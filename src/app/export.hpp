@@ -1,0 +1,40 @@
+#pragma once
+// A checkpoint as the Hugging Face directory that other programs load.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/command_line.hpp"
+#include "base/dtype.hpp"
+
+namespace sluice::app {
+
+struct ExportRequest {
+  std::string from;           // a checkpoint's directory
+  std::string to;             // the directory to be made
+  std::string tokenizer;      // a directory whose tokenizer and generation settings go along; empty: none
+  DType dtype = DType::kF32;  // of the weights; also kBF16, kF16
+};
+
+struct Exported {
+  std::string path;
+  std::int64_t bytes = 0;           // of the weights
+  std::vector<std::string> copied;  // names of the files that went along
+};
+
+/// Writes config.json, the weights and what goes along, tensor by tensor (64 MiB of memory at a time), into a directory beside `to` which
+/// then takes its name: what stood there is whole until the new one is, and is then removed. Every byte read is checked. Local; waits for
+/// the disk. Throws FormatError for a damaged checkpoint, RequestError where `to` holds something that isn't an export, IoError.
+Exported export_to_hf(const ExportRequest& request);
+
+/// The folder whose tokenizer a run's export takes along: sluice.data.tokenizer, else the model's directory; empty where it used none.
+std::string exported_tokenizer(const std::string& tokenizer, const std::string& model_path);
+
+/// "exported to runs/demo/model: 513 MiB of weights, tokenizer.json, tokenizer_config.json".
+std::string describe(const Exported& exported);
+
+/// `checkpoint export`: the newest whole checkpoint of a run, or the one named.
+int export_command(const Command& command);
+
+}  // namespace sluice::app
