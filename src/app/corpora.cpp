@@ -171,9 +171,8 @@ struct Corpora::Impl {
       if (is_file(path)) identity.add(formats::read_whole_file(path.string(), kLargestTemplateFile));
     };
     if (!configuration.chat_template.empty()) {
-      std::map<std::string, std::string> variables;
-      if (const auto end = text.tokenizer->end_of_document()) variables["eos_token"] = text.tokenizer->decode({&*end, 1}, false);
-      if (const auto begin = text.tokenizer->begin_of_document()) variables["bos_token"] = text.tokenizer->decode({&*begin, 1}, false);
+      // The byte tokenizer's end of document has no text, so a template can't write it.
+      auto variables = text.folder.empty() ? std::map<std::string, std::string>() : formats::special_tokens(text.folder);
       const std::string& path = configuration.chat_template;
       chat = std::make_unique<formats::ChatTemplate>(formats::read_whole_file(path, kLargestTemplateFile), path, variables);
       add_file(path);

@@ -41,15 +41,4 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
-std::vector<std::int32_t> encode_bytes(std::string_view text) {
-  std::vector<std::int32_t> tokens;
-  tokens.reserve(text.size());
-  ByteTokenizer().encode(text, tokens);
-  return tokens;
-}
-
-std::string decode_bytes(std::span<const std::int32_t> tokens) {
-  return ByteTokenizer().decode(tokens, true);
-}
-
 }  // namespace sluice::formats
