@@ -328,9 +328,15 @@ Manifest manifest_from_json(const std::string& text, const std::string& source) 
   manifest.writer = reader.text("writer");
   manifest.created = reader.integer("created");
   const Reader progress(reader.at("progress"), source, "progress.");
-  manifest.progress = {progress.integer("step"),          progress.integer("samples"), progress.integer("adam_count"),
-                       progress.integer("global_batch"),  progress.integer("epoch"),   progress.integer("samples_per_epoch"),
-                       progress.unsigned_integer("seed"), progress.integer("attempt"), std::nullopt,
+  manifest.progress = {progress.integer("step"),
+                       progress.integer("samples"),
+                       progress.integer("adam_count"),
+                       progress.integer("global_batch"),
+                       progress.integer("epoch"),
+                       progress.integer("samples_per_epoch"),
+                       progress.unsigned_integer("seed"),
+                       progress.integer("attempt"),
+                       std::nullopt,
                        std::nullopt};
   if (progress.has("loss_scale")) manifest.progress.loss_scale = loss_scale_from(progress.at("loss_scale"), source);
   if (progress.has("best")) {

@@ -13,6 +13,8 @@ std::string_view name_of(Plane plane) {
       return "working";
     case Plane::kGradient:
       return "gradient";
+    case Plane::kMaster:
+      return "master";
     case Plane::kMoment1:
       return "exp_avg";
     case Plane::kMoment2:
@@ -21,7 +23,8 @@ std::string_view name_of(Plane plane) {
   return "?";
 }
 
-ChunkLayout::ChunkLayout(std::span<const model::ParamSpec> params, const optim::Grouping& grouping, std::int64_t chunk_elements) {
+ChunkLayout::ChunkLayout(std::span<const model::ParamSpec> params, const optim::Grouping& grouping, std::int64_t chunk_elements)
+    : grouping_(grouping) {
   SLUICE_CHECK(chunk_elements > 0 && chunk_elements % kBlock == 0, "a chunk of ", chunk_elements, " elements");
   SLUICE_CHECK(grouping.group_of.size() == params.size(), "groups for ", grouping.group_of.size(), " of ", params.size(), " parameters");
   places_.resize(params.size());
@@ -66,6 +69,10 @@ ChunkLayout::ChunkLayout(std::span<const model::ParamSpec> params, const optim::
   for (const Chunk& chunk : chunks_) elements_ += chunk.elements;
 }
 
+std::int64_t ChunkLayout::element_bytes(Plane plane) const {
+  return size_of(plane == Plane::kWorking ? storage() : DType::kF32);
+}
+
 std::int64_t shard_begin(std::int64_t elements, std::int64_t rank, std::int64_t ranks) {
   const std::int64_t blocks = elements / kBlock;
   return rank * blocks / ranks * kBlock;
@@ -87,6 +94,7 @@ bool is_sharded(Plane plane, int zero_stage) {
       return zero_stage >= 3;
     case Plane::kGradient:
       return zero_stage >= 2;
+    case Plane::kMaster:
     case Plane::kMoment1:
     case Plane::kMoment2:
       return zero_stage >= 1;

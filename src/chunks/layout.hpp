@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.hpp"
 #include "model/model.hpp"
 #include "optim/policy.hpp"
 
@@ -15,9 +16,9 @@ namespace sluice::chunks {
 inline constexpr std::int64_t kBlock = 256;
 
 /// What is kept of a chunk. With fp32 working parameters those are the master.
-enum class Plane : std::uint8_t { kWorking, kGradient, kMoment1, kMoment2 };
-inline constexpr int kPlaneCount = 4;
-std::string_view name_of(Plane plane);  // "working", "gradient", "exp_avg", "exp_avg_sq"
+enum class Plane : std::uint8_t { kWorking, kGradient, kMaster, kMoment1, kMoment2 };
+inline constexpr int kPlaneCount = 5;
+std::string_view name_of(Plane plane);  // "working", "gradient", "master", "exp_avg", "exp_avg_sq"
 
 /// A parameter's part in a chunk: elements [param_begin, param_begin + elements) of it lie at `offset` of the chunk.
 struct Slot {
@@ -64,12 +65,28 @@ class ChunkLayout {
   const std::vector<Run>& runs() const noexcept { return runs_; }
   const Place& place(int param) const { return places_[static_cast<std::size_t>(param)]; }
   std::int64_t elements() const noexcept { return elements_; }  // of all chunks
+  /// Of working parameters, wherever they stand.
+  DType storage() const noexcept { return grouping_.storage; }
+  /// Whether working parameters have a master of their own: where they are stored in 16 bits.
+  bool has_master() const noexcept { return storage() != DType::kF32; }
+  /// Whether a chunk has that plane: a frozen one the working plane alone.
+  bool has(Plane plane, const Chunk& chunk) const {
+    return plane == Plane::kWorking || (trains(chunk) && (plane != Plane::kMaster || has_master()));
+  }
+  /// Bytes of one element of a plane: working as stored, all others f32.
+  std::int64_t element_bytes(Plane plane) const;
+  /// Where a trained parameter's master stands: what the optimizer steps.
+  Plane master() const noexcept { return has_master() ? Plane::kMaster : Plane::kWorking; }
+  bool trains(const Chunk& chunk) const { return grouping_.groups[static_cast<std::size_t>(chunk.group)].is_trained; }
+  bool trains(const Run& run) const { return trains(chunks_[static_cast<std::size_t>(run.first_chunk)]); }
+  const optim::Grouping& grouping() const noexcept { return grouping_; }
 
  private:
   std::vector<Chunk> chunks_;
   std::vector<Run> runs_;
   std::vector<Place> places_;
   std::int64_t elements_ = 0;
+  optim::Grouping grouping_;
 };
 
 /// First element of rank r's shard of a chunk of `elements`: block floor(r * n / ranks) of its n blocks; r == ranks gives the end.

@@ -1,30 +1,69 @@
 #include "optim/policy.hpp"
 
-#include <algorithm>
 #include <array>
+#include <regex>
 
 #include "base/check.hpp"
+#include "model/family.hpp"
 
 namespace sluice::optim {
 
-Grouping group_parameters(std::span<const model::ParamSpec> params, const spec::OptimizerSpec& optimizer) {
-  const bool any_decay = optimizer.weight_decay != 0;
-  const auto decays = [&](const model::ParamSpec& param) {
-    return any_decay && (optimizer.decay_on == spec::DecayOn::kAll || param.matrix);
+namespace {
+
+/// Whether each parameter is trained.
+std::vector<bool> find_trained(const model::Model& model, const std::vector<std::string>& expressions) {
+  std::vector<bool> trained(model.params.size(), expressions.empty());
+  const model::Family* const family = model::find_family(model.spec.family);
+  const std::string prefix(family != nullptr ? family->prefix : std::string_view());
+  for (const std::string& text : expressions) {
+    std::regex expression;
+    try {
+      expression.assign(text, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+      throw RequestError(cat("sluice.trainable: \"", text, "\" is no regular expression: ", error.what()));
+    }
+    bool finds_any = false;
+    for (std::size_t p = 0; p < model.params.size(); ++p) {
+      const std::string& name = model.params[p].name;
+      if (!std::regex_search(name, expression) && !std::regex_search(prefix + name, expression)) continue;
+      trained[p] = finds_any = true;
+    }
+    if (finds_any) continue;
+    const std::size_t middle = model.params.size() / 2;
+    throw RequestError(cat("sluice.trainable: \"", text, "\" finds none of the ", model.params.size(), " parameters of ", model.spec.name,
+                           ", which are named as ", model.params.front().name, ", ", model.params[middle].name, ", ",
+                           model.params.back().name, prefix.empty() ? "" : cat(" (or with ", prefix, " before it)"),
+                           "; correct or remove it"));
+  }
+  return trained;
+}
+
+}  // namespace
+
+Grouping group_parameters(const model::Model& model, const spec::TrainingSpec& training) {
+  const spec::OptimizerSpec& optimizer = training.optimizer;
+  const std::vector<bool> trained = find_trained(model, training.trainable);
+  enum Class { kDecays, kPlain, kFrozen };
+  const auto class_of = [&](std::size_t p) {
+    if (!trained[p]) return kFrozen;
+    return optimizer.weight_decay != 0 && (optimizer.decay_on == spec::DecayOn::kAll || model.params[p].matrix) ? kDecays : kPlain;
   };
   Grouping grouping;
-  std::array<int, 2> index_of = {-1, -1};  // of the decaying group, of the other
-  if (std::ranges::any_of(params, decays)) {
-    index_of[0] = static_cast<int>(grouping.groups.size());
-    grouping.groups.push_back({optimizer.weight_decay});
+  grouping.storage = spec::dtype_of(training.precision);
+  std::array<int, 3> index_of{-1, -1, -1};
+  for (const Class each : {kDecays, kPlain, kFrozen}) {
+    for (std::size_t p = 0; p < trained.size() && index_of[each] < 0; ++p) {
+      if (class_of(p) != each) continue;
+      index_of[each] = static_cast<int>(grouping.groups.size());
+      grouping.groups.push_back({each == kDecays ? optimizer.weight_decay : 0.0, each != kFrozen});
+    }
   }
-  if (!std::ranges::all_of(params, decays)) {
-    index_of[1] = static_cast<int>(grouping.groups.size());
-    grouping.groups.push_back({0.0});
-  }
-  grouping.group_of.reserve(params.size());
-  for (const model::ParamSpec& param : params) grouping.group_of.push_back(index_of[decays(param) ? 0 : 1]);
+  for (std::size_t p = 0; p < trained.size(); ++p) grouping.group_of.push_back(index_of[class_of(p)]);
   return grouping;
+}
+
+bool needs_norm(const spec::TrainingSpec& training) {
+  return training.optimizer.gradient_clipping > 0 || training.precision == spec::Precision::kFp16;
 }
 
 float clip_factor(double norm, double max_norm) {

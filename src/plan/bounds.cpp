@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "base/units.hpp"
 #include "schedule/place.hpp"
+#include "schedule/staging.hpp"
 
 namespace sluice::plan {
 namespace {
@@ -23,10 +25,17 @@ std::int64_t aligned(std::int64_t bytes) {
 std::int64_t persistent_bytes(const chunks::ChunkLayout& layout, int zero_stage, int ranks) {
   std::int64_t bytes = 0;
   for (int p = 0; p < chunks::kPlaneCount; ++p) {
-    if (chunks::is_sharded(static_cast<Plane>(p), zero_stage)) {
-      for (const chunks::Chunk& chunk : layout.chunks()) bytes += aligned(chunks::largest_shard(chunk.elements, ranks) * kFloat);
-    } else {
-      for (const chunks::Run& run : layout.runs()) bytes += aligned(run.elements * kFloat);
+    const auto plane = static_cast<Plane>(p);
+    const std::int64_t element = layout.element_bytes(plane);
+    for (const chunks::Run& run : layout.runs()) {
+      const auto first = static_cast<std::size_t>(run.first_chunk);
+      if (!layout.has(plane, layout.chunks()[first])) continue;
+      if (!chunks::is_sharded(plane, zero_stage)) {
+        bytes += aligned(run.elements * element);
+        continue;
+      }
+      for (std::size_t c = first; c < first + static_cast<std::size_t>(run.chunk_count); ++c)
+        bytes += aligned(chunks::largest_shard(layout.chunks()[c].elements, ranks) * element);
     }
   }
   return bytes;
@@ -37,8 +46,9 @@ std::int64_t persistent_bytes(const chunks::ChunkLayout& layout, int zero_stage,
 std::int64_t MemoryBound::bytes(const std::vector<std::uint8_t>& recompute) const {
   std::int64_t most = 0, kept = 0;
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
-    // Its own saved tensors stand in its forward and backward, kept or not.
-    most = std::max(most, kept + saved_bytes[s] + std::max(forward_bytes[s], backward_bytes[s]));
+    // Its own saved tensors stand in its backward and, unless they stay in staging, in its forward, kept or not.
+    const std::int64_t in_forward = recompute[s] == 0 || forward_stores_saved ? saved_bytes[s] : 0;
+    most = std::max(most, kept + std::max(in_forward + forward_bytes[s], saved_bytes[s] + backward_bytes[s]));
     if (recompute[s] == 0) kept += saved_bytes[s];
   }
   return persistent_bytes + rcache_bytes + most;
@@ -50,10 +60,13 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
   const model::Shape shape{plan.micro_batch, bench.request().training.batch.sequence_length};
   const schedule::PriceList list(bench.request().machine, bench.ranks(), plan.threads);
   const std::size_t segments = model.segments.size();
-  const std::int64_t activation = aligned(model.activation_bytes(shape));
+  const auto first_trained = static_cast<std::size_t>(schedule::first_trained_segment(model, layout.grouping()));
+  const DType storage = layout.storage();
+  const std::int64_t activation = aligned(schedule::stored_activation_bytes(model, shape, storage));
   MemoryBound bound;
+  bound.forward_stores_saved = storage == DType::kF32;
   bound.persistent_bytes = persistent_bytes(layout, plan.zero_stage, bench.ranks());
-  if (plan.zero_stage == 3) bound.rcache_bytes = plan.rcache_elements * kFloat;
+  if (plan.zero_stage == 3) bound.rcache_bytes = plan.rcache_elements * layout.element_bytes(Plane::kWorking);
 
   // Gradients of a micro-batch stand whole from the first segment of backward that touches their run to the last.
   std::vector<std::int64_t> gradient_begins(segments, 0), gradient_ends(segments, 0);
@@ -62,6 +75,7 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
     std::vector<std::size_t> first(layout.runs().size(), kUnused), last(layout.runs().size(), kUnused);
     for (std::size_t s = segments; s-- > 0;) {
       for (const int param : model.segments[s]->params()) {
+        if (!layout.grouping().trains(param)) continue;
         const auto run = static_cast<std::size_t>(layout.place(param).run);
         if (first[run] == kUnused) first[run] = s;
         last[run] = s;
@@ -83,16 +97,28 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
   for (std::size_t s = segments; s-- > 0;) {
     const model::Segment& segment = *model.segments[s];
     const bool is_head = s + 1 == segments;
-    const auto inputs = static_cast<std::int64_t>(s) * activation;  // of this segment and those before
-    const auto scratch = [&](Phase phase) { return aligned(segment.workspace_bytes(phase, shape, plan.threads)); };
+    const bool has_backward = s >= first_trained;
+    // Inputs of this segment and of those before that have a backward; the embedding's is no activation.
+    const std::size_t first_input = std::max<std::size_t>(1, first_trained);
+    const auto inputs =
+        static_cast<std::int64_t>(has_backward ? s + 1 - std::min(s + 1, first_input) : std::min<std::size_t>(s, 1)) * activation;
+    const auto scratch = [&](Phase phase) {
+      return aligned(segment.workspace_bytes(phase, shape, plan.threads)) +
+             aligned(schedule::make_staging(model, segment, phase, shape, storage, true).bytes);
+    };
     gradients += gradient_begins[s];
     bound.forward_bytes[s] = is_head ? 0 : inputs + activation + scratch(Phase::kForward);
+    const std::int64_t saved = aligned(schedule::stored_saved_bytes(segment, shape, storage));
+    if (!has_backward && !is_head) {
+      if (bound.forward_stores_saved) bound.forward_bytes[s] += saved;
+      continue;
+    }
     bound.backward_bytes[s] = inputs + activation + gradients + scratch(is_head ? Phase::kForwardBackward : Phase::kBackward);
     gradients -= gradient_ends[s];
-    bound.saved_bytes[s] = aligned(segment.saved_bytes(shape));
+    bound.saved_bytes[s] = saved;
     if (!segment.has_phase(Phase::kRecompute)) continue;
     const auto [it, is_new] = seconds_of_kind.try_emplace(segment.kind(), 0);
-    if (is_new) it->second = list.alone_seconds(list.compute(segment, model.spec.hidden, Phase::kRecompute, shape));
+    if (is_new) it->second = list.alone_seconds(list.compute(model, layout.grouping(), segment, Phase::kRecompute, shape, true));
     bound.recompute_seconds[s] = it->second;
   }
   return bound;
@@ -139,31 +165,45 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
     comm_thread += times * price.comm_thread_seconds;
     link_bytes += times * price.link_bytes;
   };
-  std::map<std::pair<model::SegmentKind, Phase>, schedule::Price> known;
+  const auto first_trained = static_cast<std::size_t>(schedule::first_trained_segment(whole, layout.grouping()));
+  // Segments of a kind are alike but for what of them is frozen.
+  std::map<std::tuple<model::SegmentKind, Phase, bool, std::vector<bool>>, schedule::Price> known;
   for (std::size_t s = 0; s < whole.segments.size(); ++s) {
     const model::Segment& segment = *whole.segments[s];
+    std::vector<bool> trained;
+    for (const int param : segment.params()) trained.push_back(layout.grouping().trains(param));
+    const bool has_backward = s >= first_trained;
     for (const Phase phase : {Phase::kForward, Phase::kRecompute, Phase::kBackward, Phase::kForwardBackward}) {
       if (!segment.has_phase(phase)) continue;
       if (phase == Phase::kForward && segment.has_phase(Phase::kForwardBackward)) continue;  // the head
-      if (phase == Phase::kRecompute && plan.recompute[s] == 0) continue;
-      auto it = known.find({segment.kind(), phase});
+      if (phase == Phase::kRecompute && (plan.recompute[s] == 0 || !has_backward)) continue;
+      if (phase == Phase::kBackward && !has_backward) continue;
+      const std::tuple key{segment.kind(), phase, phase != Phase::kForward || (plan.recompute[s] == 0 && has_backward), trained};
+      auto it = known.find(key);
       if (it == known.end())
-        it = known.emplace(std::pair{segment.kind(), phase}, list.compute(segment, whole.spec.hidden, phase, shape)).first;
+        it = known.emplace(key, list.compute(whole, layout.grouping(), segment, phase, shape, std::get<bool>(key))).first;
       charge(caller, it->second, micros);
     }
   }
   double kept_part = 1;  // of the working parameters that stay from one pass to the next
   if (plan.zero_stage == 3) kept_part = std::min(1.0, static_cast<double>(plan.rcache_elements) / static_cast<double>(layout.elements()));
-  // Chunks of one size are alike.
-  std::map<std::int64_t, double> chunk_sizes;
-  for (const chunks::Chunk& chunk : layout.chunks()) chunk_sizes[chunk.elements] += 1;
-  for (const auto& [elements, count] : chunk_sizes) {
+  // Chunks of one size are alike, trained or frozen.
+  std::map<std::pair<std::int64_t, bool>, double> chunk_sizes;
+  for (const chunks::Chunk& chunk : layout.chunks()) chunk_sizes[{chunk.elements, layout.trains(chunk)}] += 1;
+  for (const auto& [size, count] : chunk_sizes) {
+    const auto [elements, is_trained] = size;
+    if (!is_trained) {  // gathered for its uses, and that is all
+      if (plan.zero_stage == 3) charge(gathers, list.gather(elements, layout.element_bytes(Plane::kWorking), true), count);
+      continue;
+    }
     const std::int64_t shard = chunks::largest_shard(elements, bench.ranks());
-    charge(caller, list.update(plan.zero_stage == 0 ? elements : shard), count);
+    charge(caller, list.update(plan.zero_stage == 0 ? elements : shard, layout.storage()), count);
     charge(caller, list.norm(shard), count);
     charge(scatters, list.scatter(elements, false), count * (plan.zero_stage >= 2 ? micros : 1));
     const double passes = plan.zero_stage == 3 ? 1 + (1 - kept_part) * (2 * micros - 1) : 1;
-    charge(gathers, list.gather(elements, plan.zero_stage == 3), count * passes);
+    // ZeRO 0 gathers reduced gradients, the others working parameters.
+    const std::int64_t element = layout.element_bytes(plan.zero_stage == 0 ? Plane::kGradient : Plane::kWorking);
+    charge(gathers, list.gather(elements, element, plan.zero_stage == 3), count * passes);
   }
   if (bench.ranks() == 1) return plan.zero_stage == 3 ? caller + gathers : caller;  // the others have nothing to move
   const schedule::Capacities& have = list.capacities();

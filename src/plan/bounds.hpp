@@ -12,6 +12,7 @@ namespace sluice::plan {
 struct MemoryBound {
   std::int64_t persistent_bytes = 0;
   std::int64_t rcache_bytes = 0;
+  bool forward_stores_saved = true;  // also where backward computes it again
   // Per segment; what is saved between segments is counted by bytes():
   std::vector<std::int64_t> forward_bytes;   // alive while its forward runs
   std::vector<std::int64_t> backward_bytes;  // while its backward runs

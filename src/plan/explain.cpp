@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string plain_words(const PlanRequest& request, const spec::Plan& plan) {
+std::string plain_words(const PlanRequest& request, const spec::Plan& plan, const Prediction& prediction) {
   static constexpr const char* kShards[] = {"every rank holds everything", "ranks share the optimizer state",
                                             "ranks share gradients and optimizer state",
                                             "ranks share parameters, gradients and optimizer state"};
@@ -24,6 +24,14 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan) {
     text = "  one rank holds everything\n";
   } else {
     text = cat("  ", request.mesh.data, " ranks; zero_stage ", plan.zero_stage, ": ", kShards[plan.zero_stage], "\n");
+  }
+  if (prediction.frozen_parameters > 0) {
+    text += cat("  trains ", format_count(prediction.parameters - prediction.frozen_parameters), " of ",
+                format_count(prediction.parameters), " parameters; the others are frozen\n");
+  }
+  if (const spec::Precision precision = request.training.precision; precision != spec::Precision::kFp32) {
+    text += cat("  ", spec::name_of(precision), ": working parameters, activations and saved tensors in ",
+                size_of(spec::dtype_of(precision)), " bytes a number; master parameters, gradients and moments in f32\n");
   }
   text += cat("  ", plan.accumulation, plan.accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch,
               plan.micro_batch == 1 ? " sequence" : " sequences", " a rank and step; ", plan.threads,
@@ -93,8 +101,8 @@ std::string hint_text(const PlanRequest& request, const PlanResult& result) {
 
 std::string explain(const PlanRequest& request, const PlanResult& result) {
   const Prediction& p = result.prediction;
-  std::string text =
-      cat("plan for ", request.model.name, " on ", request.machine.name, "\n", plain_words(request, result.plan), tiers_text(request, p));
+  std::string text = cat("plan for ", request.model.name, " on ", request.machine.name, "\n", plain_words(request, result.plan, p),
+                         tiers_text(request, p));
   text += cat("  predicted: ", format_seconds(p.seconds), " a step, ", number(p.tokens_per_second, p.tokens_per_second < 100 ? 1 : 0),
               " tokens a second; bound by ", schedule::name_of(p.bound), " (",
               number(100 * p.critical_seconds[static_cast<std::size_t>(p.bound)] / p.seconds, 0), " % of the step)\n");

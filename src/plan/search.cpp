@@ -24,7 +24,7 @@ constexpr std::int64_t kFinalTasks = 6'000'000;  // simulated whole in all: some
 constexpr double kWorthRanking = 1.05;           // candidates whose bound is further from the best aren't ranked
 constexpr double kWorthSimulating = 1.10;        // nor those simulated whole whose rank is further
 constexpr double kTie = 1.005;                   // closer than any prediction: the earlier in the walk is taken
-constexpr std::int64_t kLeastChunk = 64 * 1024;  // elements: 256 KiB
+constexpr std::int64_t kLeastChunk = 64 * 1024;  // elements: 256 KiB in f32
 constexpr int kRefits = 4;                       // recompute more, as often, when placement needs more than the bound
 
 struct Candidate {
@@ -170,16 +170,21 @@ class Search {
   }
 
   std::vector<UpdateMode> update_modes() const {
-    const bool clips = request_.training.optimizer.gradient_clipping > 0;
+    const bool needs_norm = optim::needs_norm(request_.training);
     if (request_.pins.update_mode) {
-      if (*request_.pins.update_mode == UpdateMode::kInBackward && clips) {
+      if (*request_.pins.update_mode == UpdateMode::kInBackward && request_.training.precision == spec::Precision::kFp16) {
+        throw RequestError(
+            "pinned update mode in_backward: precision is fp16, which must know before the first update that no gradient has overflowed; "
+            "unpin it or train in bf16 or fp32");
+      }
+      if (*request_.pins.update_mode == UpdateMode::kInBackward && needs_norm) {
         throw RequestError(cat("pinned update mode in_backward: gradient_clipping is ", request_.training.optimizer.gradient_clipping,
                                ", expected 0, since clipping needs the norm of all gradients before the first update; unpin it or set "
                                "gradient_clipping to 0"));
       }
       return {*request_.pins.update_mode};
     }
-    if (clips) return {UpdateMode::kAtEnd, UpdateMode::kNextForward};
+    if (needs_norm) return {UpdateMode::kAtEnd, UpdateMode::kNextForward};
     return {UpdateMode::kAtEnd, UpdateMode::kInBackward, UpdateMode::kNextForward};
   }
 
@@ -234,7 +239,8 @@ class Search {
     }
     // What the budget leaves when nothing is recomputed is worth a try, too.
     plan.rcache_elements = least;
-    const std::int64_t room = (device_budget() - bounded_memory(plan).bytes(plan.recompute)) / static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t room = (device_budget() - bounded_memory(plan).bytes(plan.recompute)) /
+                              bench_.layout(plan.chunk_elements).element_bytes(chunks::Plane::kWorking);
     const std::int64_t span = whole - least, fill = room - room / 50;
     std::set<std::int64_t> sizes{least, least + span / 4, least + span / 2, whole};
     if (fill > span / 50 && fill < span) sizes.insert(least + fill);
@@ -263,7 +269,8 @@ class Search {
       found = memories_.emplace(key, memory_bound(bench_, without)).first;
     }
     MemoryBound memory = found->second;
-    if (plan.zero_stage == 3) memory.rcache_bytes = plan.rcache_elements * static_cast<std::int64_t>(sizeof(float));
+    if (plan.zero_stage == 3)
+      memory.rcache_bytes = plan.rcache_elements * bench_.layout(plan.chunk_elements).element_bytes(chunks::Plane::kWorking);
     return memory;
   }
 
@@ -399,6 +406,11 @@ class Search {
       if (tag.tier == Tier::kDevice) p.gap_bytes -= tag.bytes;
     }
     p.unplanned_bytes = request_.machine.unplanned_bytes;
+    for (std::size_t i = 0; i < bench_.model().params.size(); ++i) {
+      const std::int64_t elements = bench_.model().params[i].elements();
+      p.parameters += elements;
+      if (!placed.inputs.layout->grouping().trains(static_cast<int>(i))) p.frozen_parameters += elements;
+    }
     p.tasks = static_cast<std::int64_t>(placed.step.tasks.size());
     p.graph_hash = simulation.graph_hash;
     tasks_simulated_ += p.tasks;
@@ -491,7 +503,7 @@ Choices pinned_to_hints(const PlanRequest& request) {
   if (!merged.chunk_elements) merged.chunk_elements = hints.chunk_elements;
   if (!merged.rcache_elements) merged.rcache_elements = hints.rcache_elements;
   if (!merged.prefetch_segments) merged.prefetch_segments = hints.prefetch_segments;
-  if (!merged.update_mode && (hints.update_mode != UpdateMode::kInBackward || request.training.optimizer.gradient_clipping == 0))
+  if (!merged.update_mode && (hints.update_mode != UpdateMode::kInBackward || !optim::needs_norm(request.training)))
     merged.update_mode = hints.update_mode;
   if (!merged.recompute) merged.recompute = hints.recompute;
   return merged;

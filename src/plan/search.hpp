@@ -58,6 +58,7 @@ struct Prediction {
   std::int64_t gap_bytes = 0;                                // of the device's arena that placement leaves between buffers
   std::int64_t unplanned_bytes = 0;                          // measured outside the arenas, per rank
   std::int64_t tasks = 0;
+  std::int64_t parameters = 0, frozen_parameters = 0;  // of the model, and of those the frozen ones
   std::uint64_t graph_hash = 0;
 };
 

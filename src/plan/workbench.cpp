@@ -5,7 +5,7 @@
 
 #include "base/check.hpp"
 #include "base/units.hpp"
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "parallel/unsharded.hpp"
 
 namespace sluice::plan {
@@ -20,7 +20,7 @@ Workbench::Workbench(const PlanRequest& request)
     : request_(request),
       factory_(parallel::make_unsharded_modules()),
       model_(model::build_model(request.model, *factory_)),
-      grouping_(optim::group_parameters(model_.params, request.training.optimizer)) {}
+      grouping_(optim::group_parameters(model_, request.training)) {}
 
 int Workbench::ranks_per_node() const {
   return std::min(std::max(1, request_.machine.ranks_per_node), ranks());
@@ -39,7 +39,7 @@ schedule::BuildInputs Workbench::inputs(const spec::Plan& plan) {
   inputs.plan = plan;
   inputs.sequence_length = request_.training.batch.sequence_length;
   inputs.ranks = ranks();
-  inputs.clips = request_.training.optimizer.gradient_clipping > 0;
+  inputs.needs_norm = optim::needs_norm(request_.training);
   inputs.segments_between_agrees = segments_between_agrees(plan.micro_batch);
   return inputs;
 }
@@ -81,7 +81,7 @@ int Workbench::segments_between_agrees(std::int64_t micro_batch) {
       const bool is_head = segment->has_phase(Phase::kForwardBackward);
       if (!segment->has_phase(phase) || (is_head && phase == Phase::kForward)) continue;
       const auto [it, is_new] = known.try_emplace({segment->kind(), phase}, 0);
-      if (is_new) it->second = list.alone_seconds(list.compute(*segment, model_.spec.hidden, phase, shape));
+      if (is_new) it->second = list.alone_seconds(list.compute(model_, grouping_, *segment, phase, shape, true));
       longest = std::max(longest, it->second);
       sum += it->second;
     }

@@ -17,7 +17,7 @@
 #include "comm/backoff.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "memory/arena.hpp"
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "ops/adamw.hpp"
 #include "ops/fill.hpp"
 #include "ops/matmul.hpp"
@@ -317,8 +317,9 @@ std::string cache_key(comm::Communicator& world, const MeasureRequest& request) 
   for (const std::string& rank : world.all_gather(cat(world.host_name(), " ", facts.model_name, " ", facts.cores))) key << rank << "; ";
   const spec::ModelSpec& m = request.model;
   key << device::name_of(device::detect_isa()) << ", " << ops::library_versions() << ", threads " << request.threads << ", width "
-      << m.hidden << "/" << m.heads << "/" << m.ffn << "/" << m.vocab << ", dropout " << m.embedding_dropout << "/" << m.attention_dropout
-      << "/" << m.residual_dropout << ", sequence " << request.sequence_length << ", rows";
+      << m.hidden << "/" << m.heads << "/" << m.key_value_heads() << "/" << m.head_width() << "/" << m.ffn << "/" << m.vocab
+      << " of family " << m.family << ", dropout " << m.embedding_dropout << "/" << m.attention_dropout << "/" << m.residual_dropout
+      << ", sequence " << request.sequence_length << ", rows";
   for (const std::int64_t rows : request.rows) key << " " << rows;
   return key.str();
 }

@@ -6,8 +6,10 @@
 
 #include "base/check.hpp"
 #include "ops/adamw.hpp"
+#include "ops/convert.hpp"
 #include "ops/fill.hpp"
 #include "schedule/build.hpp"
+#include "schedule/staging.hpp"
 
 namespace sluice::schedule {
 namespace {
@@ -41,9 +43,15 @@ class Binder {
   int ranks() const { return env_.group->size(); }
   int rank() const { return env_.group->rank(); }
 
-  /// This rank's shard of the task's chunk, in a plane that it holds whole or as the shard alone.
-  float* shard(const Task& task, Role role, Plane plane) const {
-    auto* base = required<float>(task, role);
+  std::int64_t shard_elements(const Task& task) const {
+    const std::int64_t elements = chunk(task).elements;
+    return chunks::shard_begin(elements, rank() + 1, ranks()) - chunks::shard_begin(elements, rank(), ranks());
+  }
+  /// This rank's shard of the task's chunk, in a plane of elements T that it holds whole or as the shard alone.
+  template <typename T>
+  T* shard(const Task& task, Role role, Plane plane) const {
+    SLUICE_CHECK(env_.layout->element_bytes(plane) == sizeof(T), "plane ", chunks::name_of(plane), " read in ", sizeof(T), " bytes");
+    T* base = required<T>(task, role);
     if (chunks::is_sharded(plane, env_.plan.zero_stage)) return base;
     return base + chunk(task).run_offset + chunks::shard_begin(chunk(task).elements, rank(), ranks());
   }
@@ -100,18 +108,47 @@ class ComputeBody final : public Body {
     }
     SLUICE_CHECK(param_uses.size() == params.size(), segment_.name(), " declares ", param_uses.size(), " of ", params.size(),
                  " parameters");
-    SLUICE_CHECK(grad_uses.empty() || grad_uses.size() == params.size(), segment_.name(), " declares ", grad_uses.size(), " gradients");
+    const bool backward = phase_ == model::Phase::kBackward || phase_ == model::Phase::kForwardBackward;
+    const auto trains = [this](int param) { return env_.layout->grouping().trains(param); };
+    const auto trained = std::count_if(params.begin(), params.end(), trains);
+    SLUICE_CHECK(static_cast<std::ptrdiff_t>(grad_uses.size()) == (backward ? trained : 0), segment_.name(), " declares ", grad_uses.size(),
+                 " gradients");
+    std::size_t next_grad = 0;
+    const bool one_row = binder.graph().kind == GraphKind::kGenerate;
+    const std::int64_t rows = one_row ? 1 : env_.plan.micro_batch;
+    const model::Shape shape{rows, env_.sequence_length};
+    const DType storage = env_.layout->storage();
+    auto* const saved = binder.pointer<std::byte>(task, Role::kSaved);
+    const Staging staging = make_staging(*env_.model, segment_, phase_, shape, storage, saved != nullptr);
+    auto* const staged = binder.pointer<std::byte>(task, Role::kStaging);
+    SLUICE_CHECK((staging.bytes > 0) == (staged != nullptr), segment_.name(), " stages ", staging.bytes, " bytes");
+    const auto floats_at = [staged](std::int64_t offset) { return reinterpret_cast<float*>(staged + offset); };
     for (std::size_t i = 0; i < params.size(); ++i) {
       const chunks::Place& place = env_.layout->place(params[i]);
-      params_.push_back(reinterpret_cast<const float*>(binder.address(*param_uses[i])) + place.offset);
-      if (grad_uses.empty()) continue;
-      auto* base = reinterpret_cast<float*>(binder.address(*grad_uses[i]));
+      if (storage == DType::kF32) {
+        params_.push_back(reinterpret_cast<const float*>(binder.address(*param_uses[i])) + place.offset);
+      } else {
+        const auto* stored = reinterpret_cast<const std::uint16_t*>(binder.address(*param_uses[i])) + place.offset;
+        const bool is_widened = staging.params[i] >= 0;
+        params_.push_back(is_widened ? floats_at(staging.params[i]) : nullptr);
+        stored_params_.push_back(segment_.intake(phase_, i) == model::Intake::kStored ? stored : nullptr);
+        if (is_widened)
+          widened_.push_back({stored, env_.model->params[static_cast<std::size_t>(params[i])].elements(), floats_at(staging.params[i])});
+      }
+      if (!backward) continue;
+      if (!trains(params[i])) {
+        grads_.push_back(nullptr);
+        accumulate_.push_back(0);
+        continue;
+      }
+      const Use& grad_use = *grad_uses[next_grad++];
+      auto* base = reinterpret_cast<float*>(binder.address(grad_use));
       grads_.push_back(base + place.offset);
       int& written = history.micro_written[static_cast<std::size_t>(params[i])];
       const bool adds = env_.plan.zero_stage < 2 ? written >= 0 : written == task.micro;
       accumulate_.push_back(adds ? 1 : 0);
       written = task.micro;
-      if (grad_uses[i]->access == Access::kWrite) {  // first touch: what belongs to no parameter must be zero for the reduction
+      if (grad_use.access == Access::kWrite) {  // first touch: what belongs to no parameter must be zero for the reduction
         const chunks::Run& run = env_.layout->runs()[static_cast<std::size_t>(place.run)];
         for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c) {
           const chunks::Chunk& chunk = env_.layout->chunks()[static_cast<std::size_t>(c)];
@@ -119,21 +156,25 @@ class ComputeBody final : public Body {
         }
       }
     }
-    const bool one_row = binder.graph().kind == GraphKind::kGenerate;
-    const std::int64_t rows = one_row ? 1 : env_.plan.micro_batch;
     call_.ops = &env_.ops;
-    call_.shape = {rows, env_.sequence_length};
+    call_.storage = storage;
+    call_.shape = shape;
     call_.params = params_;
+    call_.stored_params = stored_params_;
     call_.grads = grads_;
     call_.accumulate = accumulate_;
     auto* tokens = binder.required<std::byte>(task, Role::kTokens) + token_bytes(rows, env_.sequence_length) * std::max(0, task.micro);
     call_.sample_ids = reinterpret_cast<std::int64_t*>(tokens);
     call_.inputs = reinterpret_cast<std::int32_t*>(tokens + rows * static_cast<std::int64_t>(sizeof(std::int64_t)));
     call_.targets = call_.inputs + rows * env_.sequence_length;
-    call_.x = binder.pointer<float>(task, Role::kInput);
-    call_.y = binder.pointer<float>(task, Role::kOutput);
-    call_.d = binder.pointer<float>(task, Role::kGradientInOut);
-    call_.saved = binder.pointer<std::byte>(task, Role::kSaved);
+    if (storage == DType::kF32) {
+      call_.x = binder.pointer<float>(task, Role::kInput);
+      call_.y = binder.pointer<float>(task, Role::kOutput);
+      call_.d = binder.pointer<float>(task, Role::kGradientInOut);
+      call_.saved = saved;
+    } else {
+      bind_staged(binder, task, staging, staged, saved);
+    }
     call_.workspace = binder.pointer<std::byte>(task, Role::kWorkspace);
     if (auto* loss = binder.pointer<double>(task, Role::kLoss)) call_.loss_sum = loss + std::max(0, task.micro);
     call_.logits = binder.pointer<float>(task, Role::kLogits);
@@ -145,17 +186,77 @@ class ComputeBody final : public Body {
     call_.step.seed = step.seed;
     call_.step.step = step.step;
     call_.step.training = step.training;
-    if (counts_ != nullptr) call_.step.loss_scale = counts_->valid_tokens > 0 ? 1.0F / static_cast<float>(counts_->valid_tokens) : 0.0F;
+    if (counts_ != nullptr) {
+      const auto valid = static_cast<double>(counts_->valid_tokens);
+      call_.step.loss_scale = valid > 0 ? static_cast<float>(step.loss_scale / valid) : 0.0F;
+    }
     call_.position = state.inputs->position;
     for (const auto& [begin, elements] : gaps_) std::fill(begin, begin + elements, 0.0F);
+    for (const Widened& w : widened_) ops::widen(env_.ops, w.stored, w.elements, call_.storage, w.wide);
+    for (const Exact& e : exact_in_) std::memcpy(e.to, e.from, static_cast<std::size_t>(e.bytes));
     segment_.run(phase_, call_);
+    for (const Rounded& r : rounded_) ops::narrow(env_.ops, r.wide, r.elements, call_.storage, r.stored);
+    for (const Exact& e : exact_out_) std::memcpy(e.to, e.from, static_cast<std::size_t>(e.bytes));
   }
 
  private:
+  struct Widened {
+    const std::uint16_t* stored;
+    std::int64_t elements;
+    float* wide;
+  };
+  struct Rounded {
+    const float* wide;
+    std::int64_t elements;
+    std::uint16_t* stored;
+  };
+  struct Exact {
+    const std::byte* from;
+    std::byte* to;
+    std::int64_t bytes;
+  };
+
+  /// The segment sees f32 in the staging region; what it reads is widened into it before, what it writes rounded out of it after.
+  void bind_staged(const Binder& binder, const Task& task, const Staging& staging, std::byte* staged, std::byte* saved) {
+    const auto floats_at = [&](std::int64_t offset) { return offset < 0 ? nullptr : reinterpret_cast<float*>(staged + offset); };
+    const std::int64_t elements = staging.activation_elements;
+    if (staging.widening >= 0) call_.widening = staged + staging.widening;
+    if (const auto* stored = binder.pointer<std::uint16_t>(task, Role::kInput)) {
+      call_.x = floats_at(staging.x);
+      widened_.push_back({stored, elements, floats_at(staging.x)});
+    }
+    if (auto* stored = binder.pointer<std::uint16_t>(task, Role::kOutput)) {
+      call_.y = floats_at(staging.y);
+      rounded_.push_back({call_.y, elements, stored});
+    }
+    if (auto* stored = binder.pointer<std::uint16_t>(task, Role::kGradientInOut)) {
+      call_.d = floats_at(staging.d);
+      if (phase_ == model::Phase::kBackward) widened_.push_back({stored, elements, call_.d});
+      if (segment_.kind() != model::SegmentKind::kEmbedding) rounded_.push_back({call_.d, elements, stored});
+    }
+    if (staging.saved < 0) return;
+    call_.saved = staged + staging.saved;
+    if (saved == nullptr) return;
+    auto* stored = reinterpret_cast<std::uint16_t*>(saved);
+    std::byte* const exact = call_.saved + staging.saved_elements * static_cast<std::int64_t>(sizeof(float));
+    std::byte* const stored_exact = saved + staging.saved_exact_offset;
+    if (phase_ == model::Phase::kBackward) {
+      widened_.push_back({stored, staging.saved_elements, floats_at(staging.saved)});
+      if (staging.saved_exact_bytes > 0) exact_in_.push_back({stored_exact, exact, staging.saved_exact_bytes});
+    } else {
+      rounded_.push_back({floats_at(staging.saved), staging.saved_elements, stored});
+      if (staging.saved_exact_bytes > 0) exact_out_.push_back({exact, stored_exact, staging.saved_exact_bytes});
+    }
+  }
+
   const Environment& env_;
   const model::Segment& segment_;
   model::Phase phase_;
   model::SegmentCall call_;
+  std::vector<Widened> widened_;
+  std::vector<Rounded> rounded_;
+  std::vector<Exact> exact_in_, exact_out_;
+  std::vector<const std::uint16_t*> stored_params_;
   std::vector<const float*> params_;
   std::vector<float*> grads_;
   std::vector<std::uint8_t> accumulate_;
@@ -167,18 +268,20 @@ class GatherBody final : public Body {
  public:
   GatherBody(const Binder& binder, const Task& task) {
     const chunks::Chunk& chunk = binder.chunk(task);
-    for (const std::int64_t element : chunks::shard_bounds(chunk.elements, binder.ranks()))
-      bounds_.push_back(element * static_cast<std::int64_t>(sizeof(float)));
-    region_ = binder.required<float>(task, Role::kTarget) + chunk.run_offset;
-    const std::int64_t begin = chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
-    slice_ = binder.graph().use_of(task, Role::kSource) != nullptr ? binder.shard(task, Role::kSource, task.plane) : region_ + begin;
+    const std::int64_t element_bytes = binder.env().layout->element_bytes(task.plane);
+    for (const std::int64_t element : chunks::shard_bounds(chunk.elements, binder.ranks())) bounds_.push_back(element * element_bytes);
+    region_ = binder.required<std::byte>(task, Role::kTarget) + chunk.run_offset * element_bytes;
+    // A source of its own is a plane that is sharded: this rank's part alone.
+    const auto* source = binder.pointer<std::byte>(task, Role::kSource);
+    SLUICE_CHECK(source == nullptr || chunks::is_sharded(task.plane, binder.env().plan.zero_stage), "a gather from a whole plane");
+    slice_ = source != nullptr ? source : region_ + bounds_[static_cast<std::size_t>(binder.rank())];
   }
   comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& channel) override { return channel.post_gather(slice_, region_, bounds_); }
 
  private:
   std::vector<std::int64_t> bounds_;
-  const float* slice_ = nullptr;
-  float* region_ = nullptr;
+  const std::byte* slice_ = nullptr;
+  std::byte* region_ = nullptr;
 };
 
 class ScatterBody final : public Body {
@@ -188,7 +291,7 @@ class ScatterBody final : public Body {
     bounds_ = chunks::shard_bounds(chunk.elements, binder.ranks());
     const bool in_place = binder.graph().use_of(task, Role::kSource) == nullptr;
     region_ = binder.required<float>(task, in_place ? Role::kTarget : Role::kSource) + chunk.run_offset;
-    out_ = binder.shard(task, Role::kTarget, Plane::kGradient);
+    out_ = binder.shard<float>(task, Role::kTarget, Plane::kGradient);
   }
   comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& channel) override {
     return channel.post_scatter(region_, out_, bounds_, accumulate_);
@@ -244,10 +347,8 @@ class AgreeBody final : public Body {
 class NormOfChunkBody final : public Body {
  public:
   NormOfChunkBody(const Binder& binder, const Task& task) : ops_(binder.env().ops) {
-    const chunks::Chunk& chunk = binder.chunk(task);
-    begin_ = binder.shard(task, Role::kSource, Plane::kGradient);
-    elements_ = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) -
-                chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
+    begin_ = binder.shard<float>(task, Role::kSource, Plane::kGradient);
+    elements_ = binder.shard_elements(task);
     norm_ = binder.required<ops::NormAccumulator>(task, Role::kTarget);
     clears_ = binder.graph().use_of(task, Role::kTarget)->access == Access::kWrite;
   }
@@ -267,7 +368,9 @@ class NormOfChunkBody final : public Body {
 class ReportBody final : public Body {
  public:
   ReportBody(const Binder& binder, const Task& task)
-      : all_(static_cast<std::size_t>(binder.ranks())), max_norm_(binder.env().optimizer.gradient_clipping) {
+      : all_(static_cast<std::size_t>(binder.ranks())),
+        max_norm_(binder.env().optimizer.gradient_clipping),
+        skips_overflow_(binder.env().skips_overflow) {
     micros_ = binder.graph().kind == GraphKind::kStep ? static_cast<int>(binder.env().plan.accumulation) : 1;
     loss_ = binder.required<double>(task, Role::kLoss);
     counts_ = binder.required<Counts>(task, Role::kValidCount);
@@ -293,8 +396,11 @@ class ReportBody final : public Body {
     }
     if (report.valid_tokens > 0) report.loss /= static_cast<double>(report.valid_tokens);
     if (norm_ != nullptr) {
-      report.grad_norm = std::sqrt(norm.value());
-      report.clip = optim::clip_factor(report.grad_norm, max_norm_);
+      const double scale = state.inputs->step.loss_scale;
+      report.grad_norm = std::sqrt(norm.value()) / scale;
+      report.grad_scale = static_cast<float>(static_cast<double>(optim::clip_factor(report.grad_norm, max_norm_)) / scale);
+      report.overflow = skips_overflow_ && !(std::isfinite(report.grad_norm) && std::isfinite(report.loss));
+      report.skipped = report.overflow || report.valid_tokens == 0;
     }
     if (report.stop_requested) state.stop_requested.store(true, std::memory_order_relaxed);
     *report_ = report;
@@ -310,6 +416,7 @@ class ReportBody final : public Body {
   Payload mine_;
   std::vector<Payload> all_;
   double max_norm_;
+  bool skips_overflow_;
   int micros_ = 1;
   const double* loss_ = nullptr;
   const Counts* counts_ = nullptr;
@@ -321,6 +428,7 @@ class UpdateBody final : public Body {
  public:
   UpdateBody(const Binder& binder, const Task& task) : env_(binder.env()) {
     const chunks::Chunk& chunk = binder.chunk(task);
+    const chunks::ChunkLayout& layout = *env_.layout;
     const auto group = static_cast<std::size_t>(chunk.group);
     args_.beta1 = env_.optimizer.beta1;
     args_.beta2 = env_.optimizer.beta2;
@@ -332,29 +440,34 @@ class UpdateBody final : public Body {
       args_.grad = binder.required<float>(task, Role::kParamGrad) + chunk.run_offset;
       args_.moment1 = binder.required<float>(task, Role::kMoment1) + chunk.run_offset;
       args_.moment2 = binder.required<float>(task, Role::kMoment2) + chunk.run_offset;
+      if (layout.has_master()) args_.copy = binder.required<std::uint16_t>(task, Role::kTarget) + chunk.run_offset;
     } else {
-      args_.n = chunks::shard_begin(chunk.elements, binder.rank() + 1, binder.ranks()) -
-                chunks::shard_begin(chunk.elements, binder.rank(), binder.ranks());
-      args_.param = binder.shard(task, Role::kParam, Plane::kWorking);
-      args_.grad = binder.shard(task, Role::kParamGrad, Plane::kGradient);
-      args_.moment1 = binder.shard(task, Role::kMoment1, Plane::kMoment1);
-      args_.moment2 = binder.shard(task, Role::kMoment2, Plane::kMoment2);
+      args_.n = binder.shard_elements(task);
+      args_.param = binder.shard<float>(task, Role::kParam, layout.master());
+      args_.grad = binder.shard<float>(task, Role::kParamGrad, Plane::kGradient);
+      args_.moment1 = binder.shard<float>(task, Role::kMoment1, Plane::kMoment1);
+      args_.moment2 = binder.shard<float>(task, Role::kMoment2, Plane::kMoment2);
+      if (layout.has_master()) args_.copy = binder.shard<std::uint16_t>(task, Role::kTarget, Plane::kWorking);
     }
+    if (args_.copy != nullptr) args_.copy_dtype = layout.storage();
     report_ = binder.pointer<Report>(task, Role::kReport);
+    counts_ = binder.pointer<Counts>(task, Role::kValidCount);
   }
   void run(RunState& state, device::Stream& /*stream*/) override {
     const spec::UpdateInputs& update = state.inputs->step.update;
     if (!update.apply || args_.n == 0) return;
+    if (report_ != nullptr ? report_->skipped : counts_->valid_tokens == 0) return;
     args_.learning_rate = update.learning_rate;
     args_.count = update.count;
-    args_.grad_scale = report_ != nullptr ? report_->clip : 1.0F;
+    args_.grad_scale = report_ != nullptr ? report_->grad_scale : 1.0F;
     ops::adamw(env_.ops, args_);
   }
 
  private:
   const Environment& env_;
   ops::AdamwArgs args_{};
-  const Report* report_ = nullptr;
+  const Report* report_ = nullptr;  // in_backward has none, but the step's counts
+  const Counts* counts_ = nullptr;
 };
 
 class SaveBody final : public Body {
@@ -363,7 +476,12 @@ class SaveBody final : public Body {
     const std::int64_t elements = binder.chunk(task).elements;
     begin_ = chunks::shard_begin(elements, binder.rank(), binder.ranks());
     count_ = chunks::shard_begin(elements, binder.rank() + 1, binder.ranks()) - begin_;
-    data_ = binder.shard(task, Role::kSource, task.plane);
+    const bool is_f32 = binder.env().layout->element_bytes(task.plane) == sizeof(float);
+    if (is_f32) {
+      data_ = binder.shard<float>(task, Role::kSource, task.plane);
+    } else {
+      data_ = binder.shard<std::uint16_t>(task, Role::kSource, task.plane);
+    }
   }
   void run(RunState& state, device::Stream& /*stream*/) override {
     if (count_ > 0) state.inputs->save(plane_, chunk_, begin_, count_, data_);
@@ -373,7 +491,7 @@ class SaveBody final : public Body {
   Plane plane_;
   int chunk_;
   std::int64_t begin_ = 0, count_ = 0;
-  const float* data_ = nullptr;
+  const void* data_ = nullptr;
 };
 
 }  // namespace

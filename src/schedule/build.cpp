@@ -8,6 +8,7 @@
 #include "chunks/residency.hpp"
 #include "schedule/control.hpp"
 #include "schedule/place.hpp"
+#include "schedule/staging.hpp"
 
 namespace sluice::schedule {
 namespace {
@@ -31,22 +32,30 @@ struct Item {
 class Build {
  public:
   Build(GraphKind kind, const BuildInputs& inputs)
-      : in_(inputs), plan_(inputs.plan), model_(*inputs.model), layout_(*inputs.layout), builder_(kind), kind_(kind) {
+      : in_(inputs),
+        plan_(inputs.plan),
+        model_(*inputs.model),
+        layout_(*inputs.layout),
+        builder_(kind),
+        kind_(kind),
+        first_trained_(first_trained_segment(model_, layout_.grouping())) {
     SLUICE_CHECK(plan_.recompute.size() == model_.segments.size(), "plan.recompute has ", plan_.recompute.size(), " entries for ",
                  model_.segments.size(), " segments");
-    SLUICE_CHECK(!(plan_.update_mode == UpdateMode::kInBackward && in_.clips),
-                 "update mode in_backward can't clip: the global norm isn't known");
+    SLUICE_CHECK(!(plan_.update_mode == UpdateMode::kInBackward && in_.needs_norm),
+                 "update mode in_backward can't clip or look for overflows: the global norm isn't known");
     SLUICE_CHECK(plan_.zero_stage >= 0 && plan_.zero_stage <= 3, "zero_stage ", plan_.zero_stage);
     SLUICE_CHECK(plan_.micro_batch > 0 && plan_.accumulation > 0 && in_.ranks > 0 && in_.sequence_length > 0, "empty batch");
     shape_ = {kind == GraphKind::kGenerate ? 1 : plan_.micro_batch, in_.sequence_length};
     accumulation_ = kind == GraphKind::kStep ? static_cast<int>(plan_.accumulation) : 1;
     for (const auto& segment : model_.segments) {
-      std::vector<int> runs;
+      std::vector<int> runs, trained;
       for (const int param : segment->params()) {
         const int run = layout_.place(param).run;
         if (std::find(runs.begin(), runs.end(), run) == runs.end()) runs.push_back(run);
+        if (trains(param) && std::find(trained.begin(), trained.end(), run) == trained.end()) trained.push_back(run);
       }
       runs_of_.push_back(std::move(runs));
+      trained_runs_of_.push_back(std::move(trained));
     }
     list_items();
   }
@@ -77,6 +86,7 @@ class Build {
   }
 
  private:
+  bool trains(int param) const { return layout_.grouping().trains(param); }
   bool gathers_working() const { return plan_.zero_stage == 3; }
   int segments() const { return static_cast<int>(model_.segments.size()); }
   const model::Segment& segment(int s) const { return *model_.segments[static_cast<std::size_t>(s)]; }
@@ -93,7 +103,7 @@ class Build {
       for (int s = 0; s < last; ++s) items_.push_back({s, m, Phase::kForward});
       if (kind_ == GraphKind::kStep) {
         items_.push_back({last, m, Phase::kForwardBackward});
-        for (int s = last - 1; s >= 0; --s) {
+        for (int s = last - 1; s >= first_trained_; --s) {  // nobody wants a gradient from before
           if (recomputes(s)) items_.push_back({s, m, Phase::kRecompute});
           items_.push_back({s, m, Phase::kBackward});
         }
@@ -114,21 +124,23 @@ class Build {
   };
 
   void add_persistent() {
-    static constexpr std::array<BufferTag, chunks::kPlaneCount> kTags{BufferTag::kWorking, BufferTag::kGradient, BufferTag::kMoments,
-                                                                      BufferTag::kMoments};
+    static constexpr std::array<BufferTag, chunks::kPlaneCount> kTags{BufferTag::kWorking, BufferTag::kGradient, BufferTag::kMaster,
+                                                                      BufferTag::kMoments, BufferTag::kMoments};
     for (int p = 0; p < chunks::kPlaneCount; ++p) {
       const auto plane = static_cast<Plane>(p);
+      const std::int64_t element = layout_.element_bytes(plane);
       PlaneBuffers& buffers = planes_[static_cast<std::size_t>(p)];
-      buffers.of_chunk.resize(layout_.chunks().size());
+      buffers.of_chunk.resize(layout_.chunks().size(), kNone);
       for (std::size_t r = 0; r < layout_.runs().size(); ++r) {
         const chunks::Run& run = layout_.runs()[r];
+        if (!layout_.has(plane, layout_.chunks()[static_cast<std::size_t>(run.first_chunk)])) continue;
         BufferId whole = kNone;
         if (!chunks::is_sharded(plane, plan_.zero_stage))
-          whole = persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, static_cast<std::int32_t>(r), run.elements * kFloat);
+          whole = persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, static_cast<std::int32_t>(r), run.elements * element);
         for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c) {
           const std::int64_t shard = chunks::largest_shard(layout_.chunks()[static_cast<std::size_t>(c)].elements, in_.ranks);
           buffers.of_chunk[static_cast<std::size_t>(c)] =
-              whole != kNone ? whole : persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, c, shard * kFloat);
+              whole != kNone ? whole : persistent(kTags[static_cast<std::size_t>(p)], Tier::kDevice, c, shard * element);
         }
       }
     }
@@ -171,20 +183,36 @@ class Build {
   }
 
   void emit_norm_of_chunks() {
-    for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) {
+    bool first = true;
+    for (const int c : trained_chunks()) {
       builder_.add_task({.kind = TaskKind::kNorm, .lane = Lane::kCompute, .plane = Plane::kGradient, .chunk = c},
                         std::array<Use, 2>{{{plane(Plane::kGradient, c), Access::kRead, Role::kSource},
-                                            {norm_, c == 0 ? Access::kWrite : Access::kReadWrite, Role::kTarget}}});
+                                            {norm_, first ? Access::kWrite : Access::kReadWrite, Role::kTarget}}});
+      first = false;
     }
+  }
+
+  std::vector<int> trained_chunks() const {
+    std::vector<int> list;
+    for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) {
+      if (layout_.trains(layout_.chunks()[static_cast<std::size_t>(c)])) list.push_back(c);
+    }
+    return list;
   }
 
   /// The optimizer on a chunk, and what makes its new working parameters whole again where every rank holds them whole.
   void emit_update(int chunk) {
-    std::vector<Use> uses{{plane(Plane::kWorking, chunk), Access::kReadWrite, Role::kParam},
+    std::vector<Use> uses{{plane(layout_.master(), chunk), Access::kReadWrite, Role::kParam},
                           {plane(Plane::kGradient, chunk), Access::kRead, Role::kParamGrad},
                           {plane(Plane::kMoment1, chunk), Access::kReadWrite, Role::kMoment1},
                           {plane(Plane::kMoment2, chunk), Access::kReadWrite, Role::kMoment2}};
-    if (plan_.update_mode != UpdateMode::kInBackward) uses.push_back({report_, Access::kRead, Role::kReport});
+    // A rank writes its own part only, so what stands beside it stays.
+    if (layout_.has_master()) uses.push_back({plane(Plane::kWorking, chunk), Access::kReadWrite, Role::kTarget});
+    if (plan_.update_mode != UpdateMode::kInBackward) {
+      uses.push_back({report_, Access::kRead, Role::kReport});
+    } else {
+      uses.push_back({global_counts_, Access::kRead, Role::kValidCount});
+    }
     builder_.add_task({.kind = TaskKind::kUpdate, .lane = Lane::kCompute, .chunk = chunk}, uses);
     if (plan_.zero_stage == 1 || plan_.zero_stage == 2) {
       builder_.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .plane = Plane::kWorking, .chunk = chunk},
@@ -194,11 +222,12 @@ class Build {
 
   void emit_update_of_run(int run) {
     const chunks::Run& r = layout_.runs()[static_cast<std::size_t>(run)];
+    if (!layout_.trains(r)) return;
     for (int c = r.first_chunk; c < r.first_chunk + r.chunk_count; ++c) emit_update(c);
   }
 
   void emit_updates_in_order() {
-    for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) emit_update(c);
+    for (const int c : trained_chunks()) emit_update(c);
   }
 
   /// Gradients of a run are complete for this micro-batch: reduce them to their owners.
@@ -234,7 +263,7 @@ class Build {
     for (; next_stay_ < stays_.size() && stays_[next_stay_].gather_at <= at; ++next_stay_) {
       const int run = stays_[next_stay_].run;
       const chunks::Run& r = layout_.runs()[static_cast<std::size_t>(run)];
-      const BufferId region = transient(BufferTag::kGathered, Tier::kDevice, run, -1, r.elements * kFloat);
+      const BufferId region = transient(BufferTag::kGathered, Tier::kDevice, run, -1, r.elements * layout_.element_bytes(Plane::kWorking));
       gathered_[static_cast<std::size_t>(run)] = region;
       for (int c = r.first_chunk; c < r.first_chunk + r.chunk_count; ++c) {
         builder_.add_task(
@@ -276,9 +305,13 @@ class Build {
     const bool head = item.segment == segments() - 1;
     const bool embeds = item.segment == 0;
     const bool backward = item.phase == Phase::kBackward || item.phase == Phase::kForwardBackward;
-    const bool trains = kind_ == GraphKind::kStep;
+    const DType storage = layout_.storage();
+    const std::int64_t activation_bytes = stored_activation_bytes(model_, shape_, storage);
+    // Staged tensors need no buffer of their own where nobody reads them after this task.
+    const bool is_read = kind_ == GraphKind::kStep && !recomputes(item.segment) && item.segment >= first_trained_;
+    const bool stores_saved = storage == DType::kF32 || item.phase != Phase::kForward || is_read;
     std::vector<Use> uses;
-    // Parameters first, in the segment's order, then their gradients in the same order.
+    // Parameters first, in the segment's order, then the gradients of those that are trained in the same order.
     for (const int param : seg.params()) {
       const int run = layout_.place(param).run;
       const BufferId buffer = gathers_working() ? gathered_[static_cast<std::size_t>(run)]
@@ -287,17 +320,16 @@ class Build {
     }
     if (backward) {
       for (const int param : seg.params()) {
-        const int run = layout_.place(param).run;
-        uses.push_back(gradient_use(run, item.micro));
+        if (trains(param)) uses.push_back(gradient_use(layout_.place(param).run, item.micro));
       }
     }
     uses.push_back({tokens_, Access::kRead, Role::kTokens});  // ids, targets, or the sample ids of dropout
     if (!embeds) uses.push_back({activation_[s - 1], Access::kRead, Role::kInput});
     if (!head && item.phase == Phase::kForward) {
-      activation_[s] = transient(BufferTag::kActivation, Tier::kDevice, item.segment, item.micro, model_.activation_bytes(shape_));
+      activation_[s] = transient(BufferTag::kActivation, Tier::kDevice, item.segment, item.micro, activation_bytes);
       uses.push_back({activation_[s], Access::kWrite, Role::kOutput});
     }
-    if (const std::int64_t bytes = seg.saved_bytes(shape_); bytes > 0) {
+    if (const std::int64_t bytes = stores_saved ? stored_saved_bytes(seg, shape_, storage) : 0; bytes > 0) {
       // Where the saved tensors are dropped after forward, forward writes them to a buffer that dies with it.
       if (item.phase == Phase::kForward || item.phase == Phase::kRecompute) {
         saved_[s] = transient(BufferTag::kSaved, Tier::kDevice, item.segment, item.micro, bytes);
@@ -309,8 +341,7 @@ class Build {
       }
     }
     if (item.phase == Phase::kForwardBackward) {
-      gradient_of_activation_ =
-          transient(BufferTag::kActivationGradient, Tier::kDevice, item.segment, item.micro, model_.activation_bytes(shape_));
+      gradient_of_activation_ = transient(BufferTag::kActivationGradient, Tier::kDevice, item.segment, item.micro, activation_bytes);
       uses.push_back({gradient_of_activation_, Access::kWrite, Role::kGradientInOut});
     } else if (item.phase == Phase::kBackward) {
       uses.push_back({gradient_of_activation_, Access::kReadWrite, Role::kGradientInOut});
@@ -318,8 +349,11 @@ class Build {
     if (const std::int64_t bytes = seg.workspace_bytes(item.phase, shape_, plan_.threads); bytes > 0) {
       uses.push_back({transient(BufferTag::kWorkspace, Tier::kDevice, item.segment, item.micro, bytes), Access::kWrite, Role::kWorkspace});
     }
+    if (const std::int64_t bytes = make_staging(model_, seg, item.phase, shape_, storage, stores_saved).bytes; bytes > 0) {
+      uses.push_back({transient(BufferTag::kWorkspace, Tier::kDevice, item.segment, item.micro, bytes), Access::kWrite, Role::kStaging});
+    }
     if (head && item.phase != Phase::kLogits) {
-      if (trains) uses.push_back({global_counts_, Access::kRead, Role::kValidCount});
+      if (kind_ == GraphKind::kStep) uses.push_back({global_counts_, Access::kRead, Role::kValidCount});
       // Each micro-batch writes its own number of the array; they are ordered by the compute lane.
       uses.push_back({loss_, item.micro == 0 ? Access::kWrite : Access::kReadWrite, Role::kLoss});
     }
@@ -365,8 +399,8 @@ class Build {
       if (item.segment == 0 && item.phase == Phase::kForward) {  // a micro-batch begins
         touched_.assign(layout_.runs().size(), false);
         std::fill(uses_left.begin(), uses_left.end(), 0);
-        for (int s = 0; s < segments(); ++s) {
-          for (const int run : runs_of_[static_cast<std::size_t>(s)]) ++uses_left[static_cast<std::size_t>(run)];
+        for (const std::vector<int>& runs : trained_runs_of_) {
+          for (const int run : runs) ++uses_left[static_cast<std::size_t>(run)];
         }
       }
       emit_before_item(i);
@@ -376,9 +410,9 @@ class Build {
         builder_.govern_by(pending_agree);
         pending_agree = kNone;
       }
-      const bool micro_batch_ends = item.segment == 0 && item.phase == Phase::kBackward;
+      const bool micro_batch_ends = i + 1 == static_cast<int>(items_.size()) || items_[static_cast<std::size_t>(i) + 1].micro != item.micro;
       if (item.phase == Phase::kBackward || item.phase == Phase::kForwardBackward) {
-        for (const int run : runs_of_[static_cast<std::size_t>(item.segment)]) {
+        for (const int run : trained_runs_of_[static_cast<std::size_t>(item.segment)]) {
           if (--uses_left[static_cast<std::size_t>(run)] > 0) continue;
           // ZeRO 0 and 1 add up micro-batches first and meet once; 2 and 3 meet after every micro-batch.
           if (plan_.zero_stage >= 2 || last_micro) emit_scatter_of_run(run, item.micro);
@@ -425,8 +459,11 @@ class Build {
   }
 
   void emit_save() {
-    for (const Plane p : {Plane::kWorking, Plane::kMoment1, Plane::kMoment2}) {
+    for (const Plane p : {Plane::kWorking, Plane::kMaster, Plane::kMoment1, Plane::kMoment2}) {
       for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) {
+        const chunks::Chunk& chunk = layout_.chunks()[static_cast<std::size_t>(c)];
+        const bool is_copy = p == Plane::kWorking && layout_.has(Plane::kMaster, chunk);
+        if (is_copy || !layout_.has(p, chunk)) continue;
         builder_.add_task({.kind = TaskKind::kForeign, .lane = Lane::kDiskWrite, .plane = p, .chunk = c},
                           std::array<Use, 1>{{{plane(p, c), Access::kRead, Role::kSource}}});
       }
@@ -439,9 +476,11 @@ class Build {
   const chunks::ChunkLayout& layout_;
   GraphBuilder builder_;
   GraphKind kind_;
+  int first_trained_;  // segment: those before it have no backward
   model::Shape shape_;
   int accumulation_ = 1;
-  std::vector<std::vector<int>> runs_of_;  // per segment, distinct
+  std::vector<std::vector<int>> runs_of_;          // per segment, distinct
+  std::vector<std::vector<int>> trained_runs_of_;  // those of them that are trained
   std::vector<Item> items_;
   std::vector<std::vector<int>> item_runs_;
   std::array<PlaneBuffers, chunks::kPlaneCount> planes_;
@@ -465,6 +504,14 @@ StepGraph build(GraphKind kind, const BuildInputs& inputs) {
 
 std::int64_t minimum_rcache_elements(const BuildInputs& inputs) {
   return Build(GraphKind::kStep, inputs).minimum_rcache();
+}
+
+int first_trained_segment(const model::Model& model, const optim::Grouping& grouping) {
+  const auto trains = [&](int param) { return grouping.trains(param); };
+  const auto first = std::find_if(model.segments.begin(), model.segments.end(), [&](const auto& segment) {
+    return std::any_of(segment->params().begin(), segment->params().end(), trains);
+  });
+  return static_cast<int>(first - model.segments.begin());
 }
 
 std::int64_t token_bytes(std::int64_t rows, std::int64_t sequence_length) {

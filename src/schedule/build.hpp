@@ -16,17 +16,21 @@ struct BuildInputs {
   spec::Plan plan;
   std::int64_t sequence_length = 0;
   int ranks = 1;                    // of the ZeRO group, the mesh's data axis
-  bool clips = false;               // gradient clipping: the update needs the global norm
+  bool needs_norm = false;          // updates wait for the global norm (optim::needs_norm)
   int segments_between_agrees = 0;  // further agrees inside a micro-batch, when segments are long; 0: none
 };
 
-/// The graph, placed. All graphs of one BuildInputs share their persistent buffers' numbers and offsets. Rows of kGenerate: 1,
-/// of the others plan.micro_batch. Throws OutOfMemory when plan.rcache_elements is too small, LogicError when the plan
-/// contradicts itself (in_backward with clipping, recompute for another number of segments).
+/// The graph, placed. Frozen parameters have no gradient, update or norm, and segments before the first that trains no backward. All graphs
+/// of one BuildInputs share their persistent buffers' numbers and offsets. Rows of kGenerate: 1, of the others plan.micro_batch. Throws
+/// OutOfMemory when plan.rcache_elements is too small, LogicError when the plan contradicts itself (in_backward where updates need the
+/// norm, recompute for another number of segments).
 StepGraph build(GraphKind kind, const BuildInputs& inputs);
 
 /// The smallest plan.rcache_elements that `build` accepts for zero_stage 3.
 std::int64_t minimum_rcache_elements(const BuildInputs& inputs);
+
+/// The first segment with a parameter that is trained: those before it need no gradient of their input.
+int first_trained_segment(const model::Model& model, const optim::Grouping& grouping);
 
 /// Bytes one micro-batch's tokens take in the tokens buffer: inputs, targets (i32) and sample ids (i64).
 std::int64_t token_bytes(std::int64_t rows, std::int64_t sequence_length);

@@ -17,9 +17,11 @@ struct Counts {
 /// What a run of a step or an evaluation found; the same on all ranks.
 struct Report {
   double loss = 0;       // mean over the valid tokens of all ranks and micro-batches
-  double grad_norm = 0;  // global, before clipping
-  float clip = 1;        // what the update multiplies gradients by
+  double grad_norm = 0;  // global, before clipping, without the loss scale
+  float grad_scale = 1;  // what the update multiplies gradients by: clip factor over loss scale
   std::int64_t valid_tokens = 0;
+  bool overflow = false;        // fp16: the loss or a gradient isn't finite
+  bool skipped = false;         // nothing is updated: an overflow, or no token counted
   bool stop_requested = false;  // by any rank, at any agree or at the end
 };
 

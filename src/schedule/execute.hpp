@@ -42,7 +42,8 @@ struct Environment {
   comm::Communicator* group = nullptr;  // the ZeRO group
   TraceSink* trace = nullptr;
   Threading threading = Threading::kFolded;
-  bool poison = false;  // tests: fill dead buffers with NaN
+  bool skips_overflow = false;  // a step whose loss or gradients aren't finite changes nothing (fp16)
+  bool poison = false;          // tests: fill dead buffers with NaN
 };
 
 /// Where the tokens of one micro-batch go.
@@ -59,8 +60,9 @@ struct RunInputs {
   std::function<std::int64_t(int micro, const TokenRows& rows)> load;
   /// Asked by agree tasks: does this rank want to stop? May be empty.
   std::function<bool()> stop;
-  /// kSave: called for each chunk's plane with this rank's own part (elements [begin, begin + count) of the chunk).
-  std::function<void(chunks::Plane plane, int chunk, std::int64_t begin, std::int64_t count, const float* data)> save;
+  /// kSave: called for each chunk's plane with this rank's own part (elements [begin, begin + count) of the chunk), f32 but for
+  /// frozen working parameters, which are as stored.
+  std::function<void(chunks::Plane plane, int chunk, std::int64_t begin, std::int64_t count, const void* data)> save;
   std::int64_t position = 0;  // kGenerate: the token whose logits are wanted
 };
 

@@ -36,16 +36,16 @@ bool is_communication(Lane lane) {
 }
 
 std::string_view name_of(BufferTag tag) {
-  static constexpr std::array<std::string_view, kBufferTagCount> kNames{"working",        "gradient",   "moments", "gathered",
-                                                                        "micro-gradient", "activation", "saved",   "activation-gradient",
-                                                                        "workspace",      "tokens",     "control"};
+  static constexpr std::array<std::string_view, kBufferTagCount> kNames{
+      "working",   "gradient", "master", "moments", "gathered", "micro-gradient", "activation", "saved", "activation-gradient",
+      "workspace", "tokens",   "control"};
   return lookup(tag, kNames);
 }
 
 std::string_view name_of(Role role) {
-  static constexpr std::array<std::string_view, 16> kNames{"x",      "y",       "d",          "saved", "workspace", "param",
-                                                           "grad",   "tokens",  "valid",      "loss",  "report",    "source",
-                                                           "target", "exp_avg", "exp_avg_sq", "logits"};
+  static constexpr std::array<std::string_view, 17> kNames{"x",      "y",       "d",          "saved",  "workspace", "param",
+                                                           "grad",   "tokens",  "valid",      "loss",   "report",    "source",
+                                                           "target", "exp_avg", "exp_avg_sq", "logits", "staging"};
   return lookup(role, kNames);
 }
 

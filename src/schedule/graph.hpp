@@ -57,6 +57,7 @@ inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 enum class BufferTag : std::uint8_t {
   kWorking,
   kGradient,
+  kMaster,
   kMoments,
   kGathered,
   kMicroGradient,
@@ -67,7 +68,7 @@ enum class BufferTag : std::uint8_t {
   kTokens,
   kControl
 };
-inline constexpr int kBufferTagCount = 11;
+inline constexpr int kBufferTagCount = 12;
 std::string_view name_of(BufferTag tag);
 
 /// A planned range of one tier's arena. Persistent ones keep their contents between runs and stand at the same offset in every
@@ -103,7 +104,8 @@ enum class Role : std::uint8_t {
   kTarget,
   kMoment1,
   kMoment2,
-  kLogits
+  kLogits,
+  kStaging
 };
 std::string_view name_of(Role role);
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "schedule/staging.hpp"
 
 namespace sluice::schedule {
 namespace {
@@ -33,6 +34,21 @@ double amount_of(const Price& price, Resource resource) {
       break;
   }
   return price.latency_seconds;
+}
+
+/// Of a backward's products, those for the gradients of frozen matrices: 2 flops a token and element.
+double frozen_part(const model::Model& model, const optim::Grouping& grouping, const model::Segment& segment, model::Phase phase,
+                   const model::Shape& shape) {
+  const bool has_products =
+      segment.kind() != model::SegmentKind::kEmbedding && (phase == model::Phase::kBackward || phase == model::Phase::kForwardBackward);
+  if (!has_products) return 0;
+  double elements = 0;
+  for (const int param : segment.params()) {
+    const model::ParamSpec& spec = model.params[static_cast<std::size_t>(param)];
+    if (spec.matrix && !grouping.trains(param)) elements += static_cast<double>(spec.elements());
+  }
+  if (elements == 0) return 0;
+  return 2 * elements * static_cast<double>(shape.tokens()) / segment.work(phase, shape).flops;
 }
 
 double positive(double value, const char* name) {
@@ -162,11 +178,25 @@ Price PriceList::exchange(const spec::LinearCost& cost, const char* rate, double
   return price;
 }
 
-Price PriceList::gather(std::int64_t elements, bool from_shard) const {
-  const double own = static_cast<double>(chunks::largest_shard(elements, ranks_)) * kFloatBytes;
+Price PriceList::compute(const model::Model& model, const optim::Grouping& grouping, const model::Segment& segment, model::Phase phase,
+                         const model::Shape& shape, bool stores_saved) const {
+  Price price = compute(segment, model.spec.hidden, phase, shape);
+  const double part = 1 - frozen_part(model, grouping, segment, phase, shape);
+  price.core_seconds *= part;
+  price.device_seconds *= part;
+  price.memory_bytes *= part;
+  const Price conversions = passes(make_staging(model, segment, phase, shape, grouping.storage, stores_saved).traffic_bytes);
+  price.core_seconds += conversions.core_seconds;
+  price.device_seconds += conversions.device_seconds;
+  price.memory_bytes += conversions.memory_bytes;
+  return price;
+}
+
+Price PriceList::gather(std::int64_t elements, std::int64_t element_bytes, bool from_shard) const {
+  const double own = static_cast<double>(chunks::largest_shard(elements, ranks_) * element_bytes);
   if (ranks_ == 1) return from_shard ? passes(2 * own) : task();
   // The rank with the smallest shard receives most.
-  const double received = static_cast<double>(elements) * kFloatBytes * (ranks_ - 1) / ranks_;
+  const double received = static_cast<double>(elements * element_bytes) * (ranks_ - 1) / ranks_;
   return exchange(machine_.gather, "gather.bytes_per_second", received, 2 * (received + (from_shard ? own : 0)));
 }
 
@@ -180,9 +210,10 @@ Price PriceList::scatter(std::int64_t elements, bool accumulate) const {
   return exchange(machine_.scatter, "scatter.bytes_per_second", received, received + (accumulate ? 3 : 2) * own);
 }
 
-Price PriceList::update(std::int64_t elements) const {
+Price PriceList::update(std::int64_t elements, DType storage) const {
   Price price = task();
-  const double bytes = static_cast<double>(elements) * kUpdateBytes;
+  const double copy_bytes = storage == DType::kF32 ? 0 : static_cast<double>(size_of(storage));
+  const double bytes = static_cast<double>(elements) * (kUpdateBytes + copy_bytes);
   const double seconds = bytes / positive(machine_.update_bytes_per_second, "update_bytes_per_second");
   if (on_device_) {
     price.device_seconds = seconds;
@@ -249,18 +280,25 @@ std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs
   struct Known {
     model::SegmentKind kind;
     model::Phase phase;
+    bool stores_saved;
+    double frozen_part;
     model::Work work;
     Price price;
   };
   std::vector<Known> known;  // segments of a kind are alike: a handful
+  const chunks::ChunkLayout& layout = *inputs.layout;
   const auto compute_price = [&](const Task& task) {
     const model::Segment& segment = *inputs.model->segments[static_cast<std::size_t>(task.segment)];
     const model::Work work = segment.work(task.phase, shape);
+    const bool stores_saved = graph.use_of(task, Role::kSaved) != nullptr;
+    const double frozen = frozen_part(*inputs.model, layout.grouping(), segment, task.phase, shape);
     for (const Known& k : known) {
-      if (k.kind == segment.kind() && k.phase == task.phase && k.work.flops == work.flops && k.work.memory_bytes == work.memory_bytes)
+      if (k.kind == segment.kind() && k.phase == task.phase && k.stores_saved == stores_saved && k.frozen_part == frozen &&
+          k.work.flops == work.flops && k.work.memory_bytes == work.memory_bytes)
         return k.price;
     }
-    known.push_back({segment.kind(), task.phase, work, list.compute(segment, inputs.model->spec.hidden, task.phase, shape)});
+    known.push_back({segment.kind(), task.phase, stores_saved, frozen, work,
+                     list.compute(*inputs.model, layout.grouping(), segment, task.phase, shape, stores_saved)});
     return known.back().price;
   };
   const auto elements_of = [&](const Task& task) { return inputs.layout->chunks()[static_cast<std::size_t>(task.chunk)].elements; };
@@ -281,7 +319,7 @@ std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs
         prices.push_back(compute_price(task));
         break;
       case TaskKind::kGather:
-        prices.push_back(list.gather(elements_of(task), graph.use_of(task, Role::kSource) != nullptr));
+        prices.push_back(list.gather(elements_of(task), layout.element_bytes(task.plane), graph.use_of(task, Role::kSource) != nullptr));
         break;
       case TaskKind::kScatter:
         // In place (no source of its own) with one rank there is nothing to do.
@@ -295,7 +333,7 @@ std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs
         prices.push_back(task.chunk >= 0 ? list.norm(shard_of(task)) : list.agree());
         break;
       case TaskKind::kUpdate:
-        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task)));
+        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task), layout.storage()));
         break;
       case TaskKind::kForeign:
         prices.push_back(list.save(shard_of(task)));

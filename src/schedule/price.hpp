@@ -47,11 +47,16 @@ class PriceList {
   /// rows of the same sequence linearly; else from the nearest one in the ratio of their rooflines. Nothing measured: the
   /// roofline, max(flops / flops_per_second, memory_bytes / bytes_per_second).
   Price compute(const model::Segment& segment, std::int64_t hidden, model::Phase phase, const model::Shape& shape) const;
-  /// All-gather of a chunk; `from_shard`: this rank's own part is copied, too. One rank: that copy alone.
-  Price gather(std::int64_t elements, bool from_shard) const;
+  /// The same of a model whose parameters are grouped so: with the conversions of 16-bit storage (`stores_saved` as in make_staging),
+  /// without the products for gradients of frozen matrices.
+  Price compute(const model::Model& model, const optim::Grouping& grouping, const model::Segment& segment, model::Phase phase,
+                const model::Shape& shape, bool stores_saved) const;
+  /// All-gather of a chunk's elements of `element_bytes`; `from_shard`: this rank's own part is copied, too. One rank: that copy
+  /// alone.
+  Price gather(std::int64_t elements, std::int64_t element_bytes, bool from_shard) const;
   Price scatter(std::int64_t elements, bool accumulate) const;
-  Price update(std::int64_t elements) const;  // 28 bytes an element
-  Price norm(std::int64_t elements) const;    // 4 bytes an element
+  Price update(std::int64_t elements, DType storage) const;  // 28 bytes an element in f32, and the rounded copy where there is one
+  Price norm(std::int64_t elements) const;                   // 4 bytes an element
   Price agree() const;
   Price load(std::int64_t bytes) const;
   Price save(std::int64_t elements) const;

@@ -29,17 +29,43 @@ template <typename E>
 struct Names;
 template <>
 struct Names<ScheduleKind> {
-  static constexpr std::array<std::pair<ScheduleKind, const char*>, 3> kTable{
-      {{ScheduleKind::kConstant, "constant"}, {ScheduleKind::kLinear, "linear"}, {ScheduleKind::kCosine, "cosine"}}};
+  static constexpr std::array<std::pair<ScheduleKind, const char*>, 7> kTable{{{ScheduleKind::kConstant, "constant"},
+                                                                               {ScheduleKind::kLinear, "linear"},
+                                                                               {ScheduleKind::kCosine, "cosine"},
+                                                                               {ScheduleKind::kPolynomial, "polynomial"},
+                                                                               {ScheduleKind::kDeepSpeedCosine, "deepspeed_cosine"},
+                                                                               {ScheduleKind::kOneCycle, "one_cycle"},
+                                                                               {ScheduleKind::kRangeTest, "range_test"}}};
+};
+template <>
+struct Names<WarmupShape> {
+  static constexpr std::array<std::pair<WarmupShape, const char*>, 2> kTable{
+      {{WarmupShape::kLinear, "linear"}, {WarmupShape::kLog, "log"}}};
+};
+template <>
+struct Names<OptimizerKind> {
+  static constexpr std::array<std::pair<OptimizerKind, const char*>, 4> kTable{
+      {{OptimizerKind::kAdamW, "adamw"}, {OptimizerKind::kAdam, "adam"}, {OptimizerKind::kSgd, "sgd"}, {OptimizerKind::kLion, "lion"}}};
 };
 template <>
 struct Names<DecayOn> {
   static constexpr std::array<std::pair<DecayOn, const char*>, 2> kTable{{{DecayOn::kMatrices, "matrices"}, {DecayOn::kAll, "all"}}};
 };
 template <>
+struct Names<RopeScaling> {
+  static constexpr std::array<std::pair<RopeScaling, const char*>, 3> kTable{
+      {{RopeScaling::kNone, "none"}, {RopeScaling::kLinear, "linear"}, {RopeScaling::kLlama3, "llama3"}}};
+};
+template <>
 struct Names<UpdateMode> {
   static constexpr std::array<std::pair<UpdateMode, const char*>, 3> kTable{
       {{UpdateMode::kAtEnd, "at_end"}, {UpdateMode::kNextForward, "next_forward"}, {UpdateMode::kInBackward, "in_backward"}}};
+};
+
+template <>
+struct Names<Precision> {
+  static constexpr std::array<std::pair<Precision, const char*>, 3> kTable{
+      {{Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "fp16"}}};
 };
 
 /// Per-segment flags, written as one text of digits: "0110".
@@ -49,10 +75,24 @@ struct Digits {
 };
 
 template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, RopeSpec>
+void visit(V& v, T& r) {
+  auto& [theta, scaling, factor, low_frequency_factor, high_frequency_factor, original_context] = r;
+  const RopeSpec none;
+  v("theta", theta);
+  v.unless_default("scaling", scaling, none.scaling);
+  v.unless_default("factor", factor, none.factor);
+  v.unless_default("low_frequency_factor", low_frequency_factor, none.low_frequency_factor);
+  v.unless_default("high_frequency_factor", high_frequency_factor, none.high_frequency_factor);
+  v.unless_default("original_context", original_context, none.original_context);
+}
+
+template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, ModelSpec>
 void visit(V& v, T& m) {
   auto& [name, family, vocab, context, hidden, layers, heads, ffn, norm_eps, init_std, embedding_dropout, attention_dropout,
-         residual_dropout, tied_head] = m;
+         residual_dropout, tied_head, kv_heads, head_dim, rope, sliding_window, bos_token, eos_tokens, pad_token] = m;
+  const ModelSpec plain;
   v("name", name);
   v("family", family);
   v("vocab", vocab);
@@ -67,6 +107,13 @@ void visit(V& v, T& m) {
   v("attention_dropout", attention_dropout);
   v("residual_dropout", residual_dropout);
   v("tied_head", tied_head);
+  v.unless_default("kv_heads", kv_heads, plain.kv_heads);
+  v.unless_default("head_dim", head_dim, plain.head_dim);
+  v.unless_default("rope", rope, plain.rope);
+  v.unless_default("sliding_window", sliding_window, plain.sliding_window);
+  v.unless_default("bos_token", bos_token, plain.bos_token);
+  v.unless_default("eos_tokens", eos_tokens, plain.eos_tokens);
+  v.unless_default("pad_token", pad_token, plain.pad_token);
 }
 
 template <typename V, typename T>
@@ -92,19 +139,46 @@ void visit(V& v, T& b) {
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, OptimizerSpec>
 void visit(V& v, T& o) {
-  auto& [beta1, beta2, eps, weight_decay, decay_on, gradient_clipping] = o;
+  auto& [beta1, beta2, eps, weight_decay, decay_on, gradient_clipping, kind, momentum, dampening, nesterov] = o;
   v("beta1", beta1);
   v("beta2", beta2);
   v("eps", eps);
   v("weight_decay", weight_decay);
   v("decay_on", decay_on);
   v("gradient_clipping", gradient_clipping);
+  v("kind", kind);
+  v("momentum", momentum);
+  v("dampening", dampening);
+  v("nesterov", nesterov);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, OneCycleSpec>
+void visit(V& v, T& c) {
+  auto& [min_rate, first_steps, second_steps, first_stairs, second_stairs, decay_rate, decay_steps] = c;
+  v("min_rate", min_rate);
+  v("first_steps", first_steps);
+  v("second_steps", second_steps);
+  v("first_stairs", first_stairs);
+  v("second_stairs", second_stairs);
+  v("decay_rate", decay_rate);
+  v("decay_steps", decay_steps);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, RangeTestSpec>
+void visit(V& v, T& r) {
+  auto& [min_rate, step_size, step_rate, staircase] = r;
+  v("min_rate", min_rate);
+  v("step_size", step_size);
+  v("step_rate", step_rate);
+  v("staircase", staircase);
 }
 
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, ScheduleSpec>
 void visit(V& v, T& s) {
-  auto& [kind, peak, warmup_start, warmup_steps, total_steps, final_ratio, delay_steps] = s;
+  auto& [kind, peak, warmup_start, warmup_steps, total_steps, final_ratio, delay_steps, warmup_shape, power, one_cycle, range_test] = s;
   v("kind", kind);
   v("peak", peak);
   v("warmup_start", warmup_start);
@@ -112,16 +186,35 @@ void visit(V& v, T& s) {
   v("total_steps", total_steps);
   v("final_ratio", final_ratio);
   v("delay_steps", delay_steps);
+  v("warmup_shape", warmup_shape);
+  v("power", power);
+  v("one_cycle", one_cycle);
+  v("range_test", range_test);
+}
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, LossScaleSpec>
+void visit(V& v, T& l) {
+  auto& [fixed, initial_power, window, hysteresis, consecutive_hysteresis, min_scale] = l;
+  v("fixed", fixed);
+  v("initial_power", initial_power);
+  v("window", window);
+  v("hysteresis", hysteresis);
+  v("consecutive_hysteresis", consecutive_hysteresis);
+  v("min_scale", min_scale);
 }
 
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, TrainingSpec>
 void visit(V& v, T& t) {
-  auto& [batch, optimizer, schedule, seed] = t;
+  auto& [batch, optimizer, schedule, seed, precision, loss_scale, trainable] = t;
   v("batch", batch);
   v("optimizer", optimizer);
   v("schedule", schedule);
   v("seed", seed);
+  v("precision", precision);
+  v("loss_scale", loss_scale);
+  v("trainable", trainable);
 }
 
 template <typename V, typename T>
@@ -219,11 +312,16 @@ struct Writer {
   void operator()(const char* key, const T& value) {
     object[key] = write_value(value);
   }
+  template <typename T>
+  void unless_default(const char* key, const T& value, const T& usual) {
+    if (!(value == usual)) object[key] = write_value(value);
+  }
 };
 
 template <typename T>
 Json write_value(const T& value) {
-  if constexpr (std::is_same_v<T, std::string> || std::is_integral_v<T> || std::is_same_v<T, std::map<std::string, std::string>>) {
+  if constexpr (std::is_same_v<T, std::string> || std::is_integral_v<T> || std::is_same_v<T, std::map<std::string, std::string>> ||
+                std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::vector<std::int64_t>>) {
     return value;
   } else if constexpr (std::is_same_v<T, double>) {
     SLUICE_CHECK(std::isfinite(value), "JSON has no form for ", value);
@@ -290,6 +388,17 @@ class Reader {
     read(prefix_ + key, *found, value);
   }
 
+  template <typename T>
+  void unless_default(const char* key, T& value, const T& usual) {
+    known_.emplace_back(key);
+    const auto found = object_.find(key);
+    if (found == object_.end()) {
+      value = usual;
+    } else {
+      read(prefix_ + key, *found, value);
+    }
+  }
+
   /// Refuses what the visit did not ask for, before what it missed: a misspelt key is both.
   void finish() const {
     for (const auto& [key, value] : object_.items()) {
@@ -329,6 +438,10 @@ class Reader {
       read_enum(path, json, value);
     } else if constexpr (std::is_same_v<T, std::vector<SegmentTime>>) {
       if (!json.is_array()) refuse(path, json, "a list [...]");
+      value.clear();
+      for (std::size_t i = 0; i < json.size(); ++i) read(cat(path, "[", i, "]"), json[i], value.emplace_back());
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::vector<std::int64_t>>) {
+      if (!json.is_array()) refuse(path, json, std::is_same_v<T, std::vector<std::string>> ? "a list of texts" : "a list of whole numbers");
       value.clear();
       for (std::size_t i = 0; i < json.size(); ++i) read(cat(path, "[", i, "]"), json[i], value.emplace_back());
     } else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
@@ -396,6 +509,25 @@ std::string_view name_of(UpdateMode mode) {
     if (known == mode) return name;
   }
   SLUICE_CHECK(false, "an update mode without a name");
+}
+
+std::string_view name_of(Precision precision) {
+  for (const auto& [known, name] : Names<Precision>::kTable) {
+    if (known == precision) return name;
+  }
+  SLUICE_CHECK(false, "a precision without a name");
+}
+
+DType dtype_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return DType::kF32;
+    case Precision::kBf16:
+      return DType::kBF16;
+    case Precision::kFp16:
+      return DType::kF16;
+  }
+  SLUICE_CHECK(false, "a precision without a dtype");
 }
 
 std::string to_json(const ModelSpec& model) {

@@ -18,7 +18,8 @@ struct StepInputs {
   std::int64_t step = 0;   // 1-based number of the step being run
   std::uint64_t seed = 0;  // of dropout
   UpdateInputs update;
-  bool training = true;  // dropout on
+  bool training = true;   // dropout on
+  double loss_scale = 1;  // of gradients on their way; updates and the reported norm are free of it
 };
 
 }  // namespace sluice::spec

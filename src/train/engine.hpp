@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/state.hpp"
 #include "chunks/layout.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
@@ -43,8 +45,18 @@ struct HeldPiece {
   int param;
   std::int64_t begin;  // element of the flattened parameter
   std::int64_t count;
-  float* data;
+  DType dtype;  // kF32, or what working parameters are stored as
+  void* data;   // [count]
+  /// Whether it holds the parameter itself: the master or a working copy of it, which are filled alike.
+  bool is_parameter() const { return plane == chunks::Plane::kWorking || plane == chunks::Plane::kMaster; }
+  /// `data` of an f32 piece; LogicError for others.
+  float* f32() const;
 };
+
+/// Gives the piece its numbers: calls `fill` for consecutive parts of it, from element `begin` of the parameter on, and rounds what
+/// it has written where the piece isn't f32.
+void fill_piece(const HeldPiece& piece, const ops::Context& ops,
+                const std::function<void(std::int64_t begin, std::int64_t count, float* values)>& fill);
 
 /// One step as the loop asks for it.
 struct StepRequest {
@@ -55,7 +67,7 @@ struct StepRequest {
 };
 
 /// The arithmetic signature of a plan run with these ops.
-spec::ArithmeticSignature signature_of(const spec::Plan& plan, const ops::Context& ops);
+spec::ArithmeticSignature signature_of(const spec::Plan& plan, spec::Precision precision, const ops::Context& ops);
 
 class Engine {
  public:
@@ -75,7 +87,9 @@ class Engine {
 
   /// Every parameter drawn by the counter-based generator from `seed`; moments zero. The same for every plan and rank count.
   void initialise(std::uint64_t seed);
-  /// Runs one step. A cancelled step (a stop request at a cancel point) leaves the state of the step before.
+  /// Runs one step. A cancelled step (a stop request at a cancel point) leaves the state of the step before; a skipped one
+  /// (fp16: an overflow; no token counts) as well, but for the loss scale. Throws DivergedError on all ranks where the loss scale
+  /// would have to fall below its minimum.
   schedule::RunResult step(const StepRequest& request);
   /// Applies an update that is still pending (next_forward). Before anything looks at the state from outside.
   void flush();
@@ -86,16 +100,20 @@ class Engine {
   /// Logits [vocab] that follow token `position` of one row. Valid until the next run.
   const float* next_logits(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load, std::int64_t position);
 
-  /// What this rank *owns*: over all ranks every element of the parameters and both moments exactly once. Stable addresses.
+  /// What this rank *owns*: over all ranks every element of the (master) parameters and both moments exactly once, in f32; of
+  /// frozen parameters the working ones. Stable addresses.
   const std::vector<HeldPiece>& owned_pieces() const noexcept;
   /// What this rank *holds*: owned parts and whole planes; filling them all restores the state.
   const std::vector<HeldPiece>& held_pieces() const noexcept;
   /// Runs the save graph: `write(i)` is called for every owned piece i, in an order the graph decides. Flushes before.
   void save(const std::function<void(std::size_t piece)>& write);
 
-  /// Updates applied so far (Adam's t); set after a load.
+  /// Updates applied so far (Adam's t).
   std::int64_t adam_count() const noexcept;
-  void set_adam_count(std::int64_t count) noexcept;
+  /// fp16: where the loss scaler stands; none with other precisions.
+  std::optional<spec::LossScaleState> loss_scale() const;
+  /// After the held pieces were filled from a checkpoint: takes its update count and, for fp16, its loss scale where it has one.
+  void resume(const checkpoint::Progress& progress);
 
   comm::Traffic traffic(schedule::Lane lane) const;
   /// Bytes of this rank's arenas by tier, and of them by tag, in the step graph.

@@ -18,7 +18,7 @@ std::int32_t draw(const float* logits, std::int64_t vocab, const GenerateOptions
   std::sort(order.begin(), order.end(),
             [&](std::int32_t a, std::int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   if (options.temperature <= 0) return order[0];
-  const std::size_t kept = options.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(options.top_k)) : order.size();
+  std::size_t kept = options.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(options.top_k)) : order.size();
   std::vector<double> weights(kept);
   double total = 0;
   for (std::size_t i = 0; i < kept; ++i) {
@@ -27,6 +27,14 @@ std::int32_t draw(const float* logits, std::int64_t vocab, const GenerateOptions
   }
   const Philox4 words = philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0},
                                rng_key(options.seed, RngPurpose::kSample, 0));
+  if (options.top_p < 1) {
+    // Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration": the smallest set with this share of the mass.
+    double mass = 0;
+    std::size_t nucleus = 0;
+    while (nucleus < kept && mass < options.top_p * total) mass += weights[nucleus++];
+    kept = std::max<std::size_t>(nucleus, 1);
+    total = std::max(mass, weights[0]);
+  }
   double left = (static_cast<double>(words[0]) + 0.5) * 0x1.0p-32 * total;
   for (std::size_t i = 0; i < kept; ++i) {
     left -= weights[i];
@@ -54,7 +62,7 @@ void generate(Engine& engine, std::int64_t sequence_length, std::vector<std::int
         },
         count - 1);
     const std::int32_t token = draw(logits, vocab, options, static_cast<std::uint64_t>(i));
-    if (token == options.stop_token) return;
+    if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end()) return;
     emit(token);
     prompt.push_back(token);
   }

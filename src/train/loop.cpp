@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -14,6 +15,14 @@ namespace {
 
 // A disk that refuses a save may take the next one; three in a row mean that the run produces nothing that lasts.
 constexpr int kSaveFailuresAllowed = 3;
+
+std::string why_skipped(const schedule::Report& report, const std::optional<spec::LossScaleState>& before,
+                        const std::optional<spec::LossScaleState>& after) {
+  if (!report.overflow) return "none of its tokens counts";
+  if (before->scale != after->scale) return cat("gradients overflow in fp16; loss scale ", before->scale, " -> ", after->scale);
+  if (before->hysteresis == after->hysteresis) return cat("gradients overflow in fp16 at the fixed loss scale ", after->scale);
+  return cat("gradients overflow in fp16; loss scale ", after->scale, ", hysteresis ", before->hysteresis, " -> ", after->hysteresis);
+}
 
 class Loop {
  public:
@@ -28,6 +37,7 @@ class Loop {
     outcome_.progress.global_batch = s_.training.batch.global_batch;
     outcome_.progress.samples_per_epoch = s_.sampler->samples_per_epoch();
     outcome_.progress.seed = s_.training.seed;
+    outcome_.progress.loss_scale = s_.engine->loss_scale();
     saved_step_ = s_.start_is_saved ? s_.start.step : -1;
     bool stopped = false;
     while (!stopped && outcome_.progress.step < s_.steps) {
@@ -46,7 +56,9 @@ class Loop {
       if (!hasten) save(true);
       return outcome_;
     }
-    // All steps are done: what is still to do is short, and the state is worth saving in any case.
+    // All steps are done: what is still to do is short, and the state is worth saving in any case. Whether it is the best one stands in its
+    // manifest, so it is evaluated before where that counts.
+    if (s_.valid != nullptr && s_.keep_best) run_evaluation();
     save(true);
     if (s_.valid != nullptr) run_evaluation();
     return outcome_;
@@ -58,11 +70,10 @@ class Loop {
     const std::int64_t step = outcome_.progress.step + 1;
     StepRequest request;
     request.step = step;
-    request.learning_rate = optim::learning_rate(s_.training.schedule, step - 1);
+    request.learning_rate = optim::learning_rate(s_.training.schedule, s_.engine->adam_count());  // a skipped step moves no schedule
     const std::int64_t length = s_.training.batch.sequence_length;
     request.load = [&](int micro, const schedule::TokenRows& rows) {
-      s_.sampler->fill(*s_.train, outcome_.progress.samples, micro, layout_, {rows.inputs, rows.targets, rows.sample_ids});
-      return layout_.micro_batch * length;
+      return s_.sampler->fill(*s_.train, outcome_.progress.samples, micro, layout_, {rows.inputs, rows.targets, rows.sample_ids});
     };
     request.stop = stop_question();
     const std::int64_t begin = now_ns();
@@ -72,7 +83,7 @@ class Loop {
       dropped_ = true;
       return true;
     }
-    if (!std::isfinite(result.report.loss) || !std::isfinite(result.report.grad_norm)) {
+    if (!result.report.skipped && !(std::isfinite(result.report.loss) && std::isfinite(result.report.grad_norm))) {
       // The report is the same on every rank, so all throw.
       throw_on_all_ranks(DivergedError(cat("step ", step, ": the loss is ", result.report.loss, " and the gradient norm ",
                                            result.report.grad_norm, " (learning rate ", request.learning_rate,
@@ -82,6 +93,7 @@ class Loop {
     progress.step = step;
     progress.samples += s_.training.batch.global_batch;
     progress.adam_count = s_.engine->adam_count();
+    const auto scale_before = std::exchange(progress.loss_scale, s_.engine->loss_scale());
     progress.epoch = progress.samples / progress.samples_per_epoch;
     outcome_.step_seconds.push_back(seconds);
     StepMetrics metrics;
@@ -91,6 +103,8 @@ class Loop {
     metrics.grad_norm = result.report.grad_norm;
     metrics.tokens = progress.samples * length;
     metrics.step_seconds = seconds;
+    metrics.skipped = result.report.skipped;
+    if (metrics.skipped) metrics.why_skipped = why_skipped(result.report, scale_before, progress.loss_scale);
     metrics.tokens_per_second = static_cast<double>(s_.training.batch.global_batch * length) / seconds;
     s_.observer->on_step(metrics);
     return result.report.stop_requested;
@@ -99,10 +113,10 @@ class Loop {
   /// True when the ranks agreed to stop in the middle of it.
   bool run_evaluation() {
     if (evaluated_step_ == outcome_.progress.step) return false;
-    const auto metrics =
-        evaluate(*s_.engine, *s_.world, *s_.valid, s_.training.batch.sequence_length, outcome_.progress.step, stop_question());
+    const auto metrics = evaluate(*s_.engine, *s_.world, *s_.valid, *s_.valid_sampler, outcome_.progress.step, stop_question());
     if (!metrics) return true;
     evaluated_step_ = outcome_.progress.step;
+    evaluated_loss_ = metrics->loss;
     s_.observer->on_evaluation(*metrics);
     return false;
   }
@@ -120,6 +134,9 @@ class Loop {
     const std::int64_t begin = now_ns();
     s_.engine->flush();
     checkpoint::Progress progress = outcome_.progress;
+    if (s_.keep_best && evaluated_step_ == progress.step && !(progress.best && progress.best->loss <= evaluated_loss_)) {
+      progress.best = {progress.step, evaluated_loss_};
+    }
     checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_,
                                       checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
     s_.engine->save([&](std::size_t piece) { saving.write(piece); });
@@ -127,6 +144,7 @@ class Loop {
     s_.observer->on_checkpoint(result, static_cast<double>(now_ns() - begin) * 1e-9);
     if (result.ok) {
       saved_step_ = outcome_.progress.step;
+      outcome_.progress.best = progress.best;  // not before: what wasn't saved is no best checkpoint
       outcome_.last_checkpoint = result.path;
       outcome_.saved = true;
       save_failures_ = 0;
@@ -149,6 +167,7 @@ class Loop {
   LoopOutcome outcome_;
   std::int64_t saved_step_ = -1;
   std::int64_t evaluated_step_ = -1;
+  double evaluated_loss_ = 0;
   int save_failures_ = 0;
   bool dropped_ = false;
 };
@@ -157,7 +176,8 @@ class Loop {
 
 LoopOutcome run_loop(const LoopSetup& setup) {
   SLUICE_CHECK(
-      setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr && setup.observer != nullptr,
+      setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr && setup.observer != nullptr &&
+          (setup.valid == nullptr) == (setup.valid_sampler == nullptr),
       "an incomplete loop");
   return Loop(setup).run();
 }
@@ -172,15 +192,16 @@ std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, cons
   const std::vector<checkpoint::ParamInfo> infos = param_infos(model);
   std::vector<checkpoint::Piece> pieces;
   for (const HeldPiece& piece : held) {
-    pieces.push_back(
-        {std::string(chunks::name_of(piece.plane)), checkpoint::flat_region(infos, piece.param, piece.begin, piece.count), piece.data});
+    // A file's "working" is the parameter in f32: the master where there is one, rounded into working copies when it is read.
+    const chunks::Plane plane = piece.is_parameter() ? chunks::Plane::kWorking : piece.plane;
+    pieces.push_back({std::string(chunks::name_of(plane)), checkpoint::flat_region(infos, piece.param, piece.begin, piece.count),
+                      piece.data, piece.dtype});
   }
   return pieces;
 }
 
 std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus,
-                                          std::int64_t sequence_length, std::int64_t step, const std::function<bool()>& stop) {
-  const data::EvaluationSampler sampler(corpus.tokens(), sequence_length);
+                                          const data::EvaluationSampler& sampler, std::int64_t step, const std::function<bool()>& stop) {
   const data::RowLayout layout{engine.plan().micro_batch, engine.plan().mesh.data, world.rank()};
   EvaluationMetrics metrics;
   metrics.step = step;
@@ -188,9 +209,7 @@ std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& wo
   for (std::int64_t batch = 0; batch < sampler.batches(layout); ++batch) {
     const schedule::Report report = engine.evaluate(
         [&](int /*micro*/, const schedule::TokenRows& rows) {
-          sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids});
-          return static_cast<std::int64_t>(std::count_if(rows.targets, rows.targets + layout.micro_batch * sequence_length,
-                                                         [](std::int32_t target) { return target >= 0; }));
+          return sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids});
         },
         stop);
     if (report.stop_requested) return std::nullopt;

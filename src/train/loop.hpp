@@ -23,10 +23,11 @@ struct StepMetrics {
   double loss = 0;
   double learning_rate = 0;
   double grad_norm = 0;
-  std::int64_t tokens = 0;  // trained on since the run began
+  std::int64_t tokens = 0;  // positions of all rows since the run began, those without loss included
   double step_seconds = 0;
   double tokens_per_second = 0;
   bool skipped = false;
+  std::string why_skipped;  // for people
 };
 
 struct EvaluationMetrics {
@@ -55,6 +56,8 @@ struct LoopSetup {
   const data::Corpus* train = nullptr;
   const data::TrainingSampler* sampler = nullptr;
   const data::Corpus* valid = nullptr;  // null: no evaluation
+  const data::EvaluationSampler* valid_sampler = nullptr;  // of valid
+  bool keep_best = false;  // of the checkpoints of evaluated steps the one with the lowest loss is kept, whatever save.keep says
   spec::TrainingSpec training;
   std::int64_t steps = 0;                // the run's last step
   std::int64_t checkpoint_interval = 0;  // steps; 0: at the end only
@@ -85,8 +88,9 @@ std::vector<checkpoint::ParamInfo> param_infos(const model::Model& model);
 /// An engine's pieces in the checkpoint's terms.
 std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, const std::vector<HeldPiece>& pieces);
 
-/// Mean loss over every predicted token of `corpus`, each once; none when the ranks agreed to stop on the way. Collective.
+/// Mean loss over every token of `corpus` that `sampler` predicts with loss, each once; none when the ranks agreed to stop on the way.
+/// Collective.
 std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus,
-                                          std::int64_t sequence_length, std::int64_t step, const std::function<bool()>& stop);
+                                          const data::EvaluationSampler& sampler, std::int64_t step, const std::function<bool()>& stop);
 
 }  // namespace sluice::train

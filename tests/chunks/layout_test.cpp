@@ -200,10 +200,50 @@ TEST(Shards, AreFloorsOfBlocks) {
   }
 }
 
+TEST(ChunkLayout, WorkingCopiesIn16BitsHaveAMaster) {
+  Case c({300, 700}, {}, 1024);
+  EXPECT_FALSE(c.layout().has_master());
+  EXPECT_EQ(c.layout().master(), Plane::kWorking);
+  EXPECT_EQ(c.layout().element_bytes(Plane::kWorking), 4);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    c.grouping.storage = dtype;
+    const ChunkLayout layout = c.layout();
+    EXPECT_EQ(layout.storage(), dtype);
+    EXPECT_TRUE(layout.has_master());
+    EXPECT_EQ(layout.master(), Plane::kMaster);
+    EXPECT_EQ(layout.element_bytes(Plane::kWorking), 2);
+    for (const Plane plane : {Plane::kGradient, Plane::kMaster, Plane::kMoment1, Plane::kMoment2})
+      EXPECT_EQ(layout.element_bytes(plane), 4);
+    EXPECT_EQ(layout.elements(), Case({300, 700}, {}, 1024).layout().elements()) << "packing doesn't depend on the dtype";
+  }
+}
+
+TEST(ChunkLayout, FrozenChunksHaveTheWorkingPlaneAlone) {
+  Case c({300, 700, 200, 5000}, {0, 1, 0, 1}, 1024);
+  c.grouping.groups[1].is_trained = false;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    c.grouping.storage = dtype;
+    const ChunkLayout layout = c.layout();
+    int frozen = 0;
+    for (const Chunk& chunk : layout.chunks()) {
+      EXPECT_EQ(layout.trains(chunk), chunk.group == 0);
+      EXPECT_EQ(layout.trains(layout.runs()[static_cast<std::size_t>(chunk.run)]), chunk.group == 0);
+      EXPECT_TRUE(layout.has(Plane::kWorking, chunk));
+      for (const Plane plane : {Plane::kGradient, Plane::kMoment1, Plane::kMoment2}) EXPECT_EQ(layout.has(plane, chunk), chunk.group == 0);
+      EXPECT_EQ(layout.has(Plane::kMaster, chunk), chunk.group == 0 && dtype != DType::kF32);
+      frozen += chunk.group == 1 ? 1 : 0;
+    }
+    EXPECT_EQ(frozen, 1 + 5);
+  }
+}
+
 TEST(Shards, ByStage) {
   // Rajbhandari et al. 2020, "ZeRO": stage 1 shards the optimizer states, 2 the gradients as well, 3 the parameters as well.
-  const std::vector<std::vector<bool>> sharded{
-      {false, false, false, false}, {false, false, true, true}, {false, true, true, true}, {true, true, true, true}};
+  // Planes: working, gradient, master, both moments.
+  const std::vector<std::vector<bool>> sharded{{false, false, false, false, false},
+                                               {false, false, true, true, true},
+                                               {false, true, true, true, true},
+                                               {true, true, true, true, true}};
   for (int stage = 0; stage <= 3; ++stage) {
     for (int plane = 0; plane < kPlaneCount; ++plane) {
       EXPECT_EQ(is_sharded(static_cast<Plane>(plane), stage), sharded[static_cast<std::size_t>(stage)][static_cast<std::size_t>(plane)])

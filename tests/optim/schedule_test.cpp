@@ -47,12 +47,31 @@ TEST(Schedule, CosineIsHalfWayInTheMiddleAndStaysAtItsFloor) {
 }
 
 TEST(Schedule, AWarmupAsLongAsTheRunDividesByNothing) {
-  for (const ScheduleKind kind : {ScheduleKind::kLinear, ScheduleKind::kCosine}) {
-    const ScheduleSpec schedule{.kind = kind, .peak = 1.0, .warmup_steps = 5, .total_steps = 5};
-    EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 0.8);
-    EXPECT_DOUBLE_EQ(learning_rate(schedule, 5), 1.0);
-    EXPECT_NEAR(learning_rate(schedule, 6), 0.0, 1e-15);
-  }
+  ScheduleSpec schedule{.kind = ScheduleKind::kLinear, .peak = 1.0, .warmup_steps = 5, .total_steps = 5};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 5), 0.0);  // what is left of the run, over 1
+  schedule.kind = ScheduleKind::kCosine;
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 5), 1.0);
+  EXPECT_NEAR(learning_rate(schedule, 6), 0.0, 1e-15);
+}
+
+TEST(Schedule, ALogarithmicWarmupReachesThePeakAStepEarlier) {
+  ScheduleSpec schedule{.peak = 1.0, .warmup_start = 0.5, .warmup_steps = 9, .warmup_shape = spec::WarmupShape::kLog};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 2), 0.75);  // ln 3 is half of ln 9
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 8), 1.0);
+  schedule.warmup_steps = 1;
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.5);
+}
+
+TEST(Schedule, APolynomialEndsAtItsFloorAndStaysThere) {
+  const ScheduleSpec schedule{
+      .kind = ScheduleKind::kPolynomial, .peak = 2.0, .warmup_steps = 2, .total_steps = 12, .final_ratio = 0.1, .power = 2.0};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 2), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 7), 2.0 * (0.1 + 0.9 * 0.25));
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 12), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 13), 0.2);
 }
 
 TEST(Schedule, ADelayRepeatsTheFirstRate) {

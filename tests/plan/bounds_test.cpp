@@ -52,8 +52,27 @@ std::string name(const Case& c) {
   return cat("stage ", c.stage, " chunk ", c.chunk, " rcache ", c.rcache_part, " micro ", c.micro, " recompute ", c.recompute);
 }
 
-TEST(MemoryBound, IsWhatPlacementNeedsOrALittleLess) {
-  const PlanRequest request = test::plan_request("gpt2-124m", 2, 16, 256, 8 * kGiB);
+/// What is stored in 16 bits, and what is trained.
+struct Numbers {
+  std::string name;
+  spec::Precision precision;
+  std::vector<std::string> trainable;
+};
+void PrintTo(const Numbers& numbers, std::ostream* out) {
+  *out << numbers.name;
+}
+
+class BoundsOf : public ::testing::TestWithParam<Numbers> {};
+INSTANTIATE_TEST_SUITE_P(All, BoundsOf,
+                         ::testing::Values(Numbers{"fp32", spec::Precision::kFp32, {}}, Numbers{"bf16", spec::Precision::kBf16, {}},
+                                           Numbers{"vectors", spec::Precision::kFp32, {"bias$", "ln_"}},
+                                           Numbers{"upper_half", spec::Precision::kBf16, {"h\\.([6-9]|1.)\\.", "ln_f"}}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(BoundsOf, MemoryIsWhatPlacementNeedsOrALittleLess) {
+  PlanRequest request = test::plan_request("gpt2-124m", 2, 16, 256, 8 * kGiB);
+  request.training.precision = GetParam().precision;
+  request.training.trainable = GetParam().trainable;
   Workbench bench(request);
   for (const Case& c : cases()) {
     SCOPED_TRACE(name(c));
@@ -62,14 +81,18 @@ TEST(MemoryBound, IsWhatPlacementNeedsOrALittleLess) {
     const std::int64_t bound = memory_bound(bench, plan).bytes(plan.recompute);
     EXPECT_EQ(memory_bound(bench, plan).persistent_bytes, graph.persistent_bytes[0]);
     const double ratio = static_cast<double>(bound) / static_cast<double>(graph.arena_bytes[0]);
-    EXPECT_LE(ratio, c.stage == 3 ? 1.05 : 1.0);  // the rCache isn't used to its last byte at the same time as the rest
+    // The rCache isn't used to its last byte at the same time as the rest; with frozen parameters it is a larger part of all.
+    const double unused_rcache = GetParam().trainable.empty() ? 0.05 : 0.08;
+    EXPECT_LE(ratio, c.stage == 3 ? 1 + unused_rcache : 1.0);
     EXPECT_GE(ratio, 0.80);
   }
 }
 
-TEST(SecondsBound, IsBelowEverySimulatedStep) {
+TEST_P(BoundsOf, SecondsAreBelowEverySimulatedStep) {
   for (const std::int64_t ranks : {1, 2, 8}) {
     PlanRequest request = test::plan_request("gpt2-124m", ranks, 8 * ranks, 256, 8 * kGiB);
+    request.training.precision = GetParam().precision;
+    request.training.trainable = GetParam().trainable;
     request.machine.link_bytes_per_second = 2e9;
     Workbench bench(request);
     for (const Case& c : cases()) {

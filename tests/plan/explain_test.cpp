@@ -50,6 +50,21 @@ TEST_F(Explain, TellsTheChoiceItsBytesItsTimeAndItsReasons) {
   EXPECT_EQ(text.back(), '\n');
 }
 
+TEST_F(Explain, TellsWhatIsStoredIn16Bits) {
+  EXPECT_THAT(explain(request, result), ::testing::Not(HasSubstr("master")));
+  request.training.precision = spec::Precision::kBf16;
+  request.budget.device_bytes = 3 * kGiB;
+  const std::string text = explain(request, search(request));
+  EXPECT_THAT(text, HasSubstr("bf16: working parameters, activations and saved tensors in 2 bytes a number"));
+  EXPECT_THAT(text, HasSubstr("master "));
+}
+
+TEST_F(Explain, TellsWhatIsFrozen) {
+  EXPECT_THAT(explain(request, result), ::testing::Not(HasSubstr("frozen")));
+  request.training.trainable = {"h\\.11\\."};
+  EXPECT_THAT(explain(request, search(request)), HasSubstr("trains 7.09 M of 124 M parameters; the others are frozen"));
+}
+
 TEST_F(Explain, ComparesWithTheFileInSeconds) {
   request = test::plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
   request.training.batch.micro_batch = 4;

@@ -209,6 +209,65 @@ TEST(Search, UpdatesInBackwardOnlyWhenNothingIsClipped) {
                           [](const Refusal& r) { return r.plan.update_mode == UpdateMode::kInBackward; }));
 }
 
+TEST(Search, Plans16BitStorage) {
+  const auto bytes_of = [](const PlanResult& result, schedule::BufferTag tag) {
+    std::int64_t bytes = 0;
+    for (const TagBytes& each : result.prediction.tags) bytes += each.tag == tag ? each.bytes : 0;
+    return bytes;
+  };
+  PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  request.pins.zero_stage = 1;
+  request.training.batch.micro_batch = 4;
+  const PlanResult wide = search(request);
+  request.training.precision = spec::Precision::kBf16;
+  const PlanResult narrow = search(request);
+  expect_true(request, narrow);
+  EXPECT_EQ(2 * bytes_of(narrow, schedule::BufferTag::kWorking), bytes_of(wide, schedule::BufferTag::kWorking));
+  EXPECT_EQ(2 * bytes_of(narrow, schedule::BufferTag::kMaster), bytes_of(narrow, schedule::BufferTag::kMoments));
+  EXPECT_EQ(bytes_of(wide, schedule::BufferTag::kMaster), 0);
+  EXPECT_LT(bytes_of(narrow, schedule::BufferTag::kSaved), bytes_of(wide, schedule::BufferTag::kSaved) * 11 / 20);
+  // Where activations are most of it, what fits in bf16 would have to be recomputed in fp32.
+  request.budget.device_bytes = device_bytes(narrow.prediction) + 20 * kMiB;
+  EXPECT_FALSE(recomputes(search(request).plan));
+  request.training.precision = spec::Precision::kFp32;
+  EXPECT_TRUE(recomputes(search(request).plan));
+}
+
+TEST(Search, FrozenParametersCostWhatTheyNeed) {
+  PlanRequest request = plan_request("gpt2-124m", 1, 8, 512, 6 * kGiB);
+  const PlanResult all = search(request);
+  request.training.trainable = {"h\\.11\\."};
+  const PlanResult last = search(request);
+  expect_true(request, last);
+  EXPECT_EQ(all.prediction.frozen_parameters, 0);
+  EXPECT_EQ(last.prediction.parameters, all.prediction.parameters);
+  EXPECT_EQ(last.prediction.parameters - last.prediction.frozen_parameters, 12 * 768 * 768 + 13 * 768);  // of a layer
+  // One backward of twelve, without most of the state.
+  EXPECT_LT(last.prediction.seconds, 0.75 * all.prediction.seconds);
+  EXPECT_LT(device_bytes(last.prediction), device_bytes(all.prediction) / 2);
+  // All backwards, but without a product for any weight: a third of the work.
+  request.training.trainable = {"bias$"};
+  const PlanResult vectors = search(request);
+  EXPECT_LT(vectors.prediction.seconds, 0.8 * all.prediction.seconds);
+  EXPECT_GT(vectors.prediction.seconds, last.prediction.seconds);
+  request.training.trainable = {"layers\\.11"};
+  expect_error<RequestError>([&] { search(request); },
+                             {"sluice.trainable", "layers\\.11", "finds none of the 148 parameters", "wte.weight"});
+}
+
+TEST(Search, Fp16NeverUpdatesInBackward) {
+  PlanRequest request = plan_request("gpt2-micro", 2, 16, 128, kGiB);
+  request.training.optimizer.gradient_clipping = 0;
+  request.training.precision = spec::Precision::kFp16;
+  const PlanResult result = search(request);
+  EXPECT_NE(result.plan.update_mode, UpdateMode::kInBackward);
+  for (const Refusal& refusal : result.refused) EXPECT_NE(refusal.plan.update_mode, UpdateMode::kInBackward);
+  request.pins.update_mode = UpdateMode::kInBackward;
+  expect_error<RequestError>([&] { search(request); }, {"in_backward", "fp16", "overflowed"});
+  request.training.precision = spec::Precision::kBf16;
+  EXPECT_EQ(search(request).plan.update_mode, UpdateMode::kInBackward);
+}
+
 TEST(Search, KeepsTheBatchThatTheUserFixed) {
   PlanRequest request = plan_request("gpt2-micro", 2, 16, 128, kGiB);
   request.training.batch.micro_batch = 2;

@@ -92,11 +92,11 @@ TEST(Executor, RunsWhatIsBound) {
   executor.bind(save);
   EXPECT_TRUE(executor.is_bound(GraphKind::kSave));
   std::int64_t elements = 0;
-  in.save = [&](chunks::Plane plane, int chunk, std::int64_t begin, std::int64_t count, const float* data) {
+  in.save = [&](chunks::Plane plane, int chunk, std::int64_t begin, std::int64_t count, const void* data) {
     EXPECT_NE(plane, chunks::Plane::kGradient);
     EXPECT_EQ(begin, 0);
     EXPECT_EQ(count, inputs.layout().chunks()[static_cast<std::size_t>(chunk)].elements);
-    EXPECT_EQ(data[count - 1], 0.0F);
+    EXPECT_EQ(static_cast<const float*>(data)[count - 1], 0.0F);
     elements += count;
   };
   executor.run(GraphKind::kSave, in);

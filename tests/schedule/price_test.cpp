@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/simulate.hpp"
 
@@ -75,15 +75,18 @@ TEST_F(PriceListTest, CollectivesAndPassesCostWhatTheMachineSays) {
   m.ranks_per_node = 2;
   m.cores_per_node = 8;
   const PriceList list(m, 2, 4);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, false)), 0.5 + 1.0);  // 1 KiB from the other rank
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, 4, false)), 0.5 + 1.0);  // 1 KiB from the other rank
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.scatter(512, true)), 0.25 + 2.0);
-  EXPECT_DOUBLE_EQ(list.gather(512, false).comm_thread_seconds, 1.0);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4)), 2.0);  // 112 bytes at 56
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25)), 2.0);   // 100 bytes at half of the node's 100
+  EXPECT_DOUBLE_EQ(list.gather(512, 4, false).comm_thread_seconds, 1.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, DType::kF32)), 2.0);  // 112 bytes at 56
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25)), 2.0);                // 100 bytes at half of the node's 100
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.agree()), 0.125);
+  // 2 bytes an element to be gathered, and two more to be written by an update.
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(1024, 2, false)), 0.5 + 1.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, DType::kBF16)), 28 * 30 / 56.0);
   const PriceList single(m, 1, 4);
-  EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(512, false)), 0);
-  EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(256, true)), 2 * 1024 / 100.0);
+  EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(512, 4, false)), 0);
+  EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(256, 4, true)), 2 * 1024 / 100.0);
 }
 
 TEST_F(PriceListTest, OtherNodesAreReachedOverTheNetwork) {
@@ -95,20 +98,20 @@ TEST_F(PriceListTest, OtherNodesAreReachedOverTheNetwork) {
   m.link_latency_seconds = 1;
   const PriceList list(m, 4, 4);  // two nodes
   // 1024 elements: 3072 bytes from the three others, 2048 of them over the network at 256 a second.
-  const Price price = list.gather(1024, false);
+  const Price price = list.gather(1024, 4, false);
   EXPECT_DOUBLE_EQ(price.link_bytes, 2048);
   EXPECT_DOUBLE_EQ(list.alone_seconds(price), 0.5 + 1 + 8);
   const PriceList one_node(m, 2, 4);
-  EXPECT_DOUBLE_EQ(one_node.gather(1024, false).link_bytes, 0);
+  EXPECT_DOUBLE_EQ(one_node.gather(1024, 4, false).link_bytes, 0);
 }
 
 TEST_F(PriceListTest, EveryTaskOfABuiltGraphHasItsPrice) {
-  const optim::Grouping grouping = optim::group_parameters(model_.params, {.weight_decay = 0.1});
+  const optim::Grouping grouping = optim::group_parameters(model_, {.optimizer = {.weight_decay = 0.1}});
   const chunks::ChunkLayout layout(model_.params, grouping, 2048);
   spec::MachineSpec m = plain_machine();
   m.ranks_per_node = 2;
   for (const int stage : {0, 1, 2, 3}) {
-    BuildInputs inputs{.model = &model_, .layout = &layout, .sequence_length = 8, .ranks = 2, .clips = true};
+    BuildInputs inputs{.model = &model_, .layout = &layout, .sequence_length = 8, .ranks = 2, .needs_norm = true};
     inputs.plan = {.zero_stage = stage,
                    .chunk_elements = 2048,
                    .rcache_elements = layout.elements(),

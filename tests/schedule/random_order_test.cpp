@@ -47,8 +47,10 @@ TEST(RandomOrder, EveryStrategyGivesTheSameBits) {
           const int accumulation = n % 3 == 0 ? 1 : 2;
           TinyRun run = small_run(ranks, stage, accumulation, mode, recompute, n % 2 == 0 ? 20480 : 5120, n % 4 % 3);
           if (n % 5 == 0) run.plan.rcache_elements *= 2;
-          const std::string signature = std::to_string(ranks) + "/" + std::to_string(accumulation) +
-                                        (stage >= 2 ? "/micro-batch" : "/step") + (mode == UpdateMode::kInBackward ? "/free" : "/clipped");
+          if (n % 3 == 1) run.training.precision = spec::Precision::kBf16;
+          const std::string signature = std::string(name_of(run.training.precision)) + "/" + std::to_string(ranks) + "/" +
+                                        std::to_string(accumulation) + (stage >= 2 ? "/micro-batch" : "/step") +
+                                        (mode == UpdateMode::kInBackward ? "/free" : "/clipped");
           SCOPED_TRACE(signature + ", zero_stage " + std::to_string(stage) + ", " + std::string(name_of(mode)) +
                        (recompute ? ", recompute" : ", keep") + ", seed " + std::to_string(n));
           const auto [expected, is_new] = of_signature.try_emplace(signature);

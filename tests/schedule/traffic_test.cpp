@@ -23,15 +23,16 @@ comm::Traffic operator-(const comm::Traffic& a, const comm::Traffic& b) {
 struct Shards {
   std::int64_t own = 0, rest = 0;
   std::int64_t chunks = 0;
-  Shards(const chunks::ChunkLayout& layout, int rank, int ranks) {
+  std::int64_t element;  // bytes
+  Shards(const chunks::ChunkLayout& layout, int rank, int ranks, std::int64_t element_bytes) : element(element_bytes) {
     for (const chunks::Chunk& chunk : layout.chunks()) add(chunk, rank, ranks);
   }
-  Shards() = default;
+  explicit Shards(std::int64_t element_bytes) : element(element_bytes) {}
   void add(const chunks::Chunk& chunk, int rank, int ranks) {
     // Blocks floor(r n / R) to floor((r + 1) n / R) - 1 of n blocks of 256 elements.
     const std::int64_t n = chunk.elements / 256, mine = (rank + 1) * n / ranks - rank * n / ranks;
-    own += mine * 256 * 4;
-    rest += (n - mine) * 256 * 4;
+    own += mine * 256 * element;
+    rest += (n - mine) * 256 * element;
     ++chunks;
   }
 };
@@ -58,7 +59,7 @@ Shards gathered_in_stage_3(const GraphInputs& inputs, bool trains, int rank) {
   }
   std::vector<std::int64_t> elements;
   for (const chunks::Run& run : inputs.layout().runs()) elements.push_back(run.elements);
-  Shards shards;
+  Shards shards(inputs.layout().element_bytes(chunks::Plane::kWorking));
   for (const chunks::Residency& stay :
        chunks::plan_residency(uses, elements, inputs.plan().rcache_elements, inputs.plan().prefetch_segments)) {
     const chunks::Run& run = inputs.layout().runs()[static_cast<std::size_t>(stay.run)];
@@ -68,16 +69,20 @@ Shards gathered_in_stage_3(const GraphInputs& inputs, bool trains, int rank) {
   return shards;
 }
 
-void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, bool roomy) {
+void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, bool roomy,
+                    spec::Precision precision = spec::Precision::kFp32) {
   TinyRun run;
   run.ranks = ranks;
+  run.training.precision = precision;
   run.verify_graphs = false;
   run.plan = tiny_plan(ranks, stage, accumulation, mode, stage == 3, accumulation == 1 ? 20480 : 5120);
   if (roomy) run.plan.rcache_elements = std::int64_t{1} << 30;
   const GraphInputs inputs(run.model, run.training, run.plan);
   comm::run_local_ranks(ranks, [&](comm::Communicator& world) {
     TinyRank rank(run, world);
-    const Shards all(inputs.layout(), world.rank(), ranks);
+    const Shards all(inputs.layout(), world.rank(), ranks, 4);
+    // Working parameters travel as they are stored.
+    const Shards all_working(inputs.layout(), world.rank(), ranks, precision == spec::Precision::kFp32 ? 4 : 2);
     std::array<comm::Traffic, schedule::kLaneCount> seen;
     const auto count = [&](Lane lane) {
       comm::Traffic& last = seen[static_cast<std::size_t>(lane)];
@@ -94,13 +99,13 @@ void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, boo
       EXPECT_EQ(scatter.operations, reductions * all.chunks);
       EXPECT_EQ(scatter.gathered_bytes + scatter.exchanged_bytes, 0);
       // Stage 0: the reduced gradients of the others come back. 1 and 2: their updated parameters. 3: parameters by stays.
-      const Shards gathers = stage == 3 ? gathered_in_stage_3(inputs, true, world.rank()) : all;
+      const Shards gathers = stage == 3 ? gathered_in_stage_3(inputs, true, world.rank()) : stage == 0 ? all : all_working;
       const comm::Traffic gather = count(Lane::kGatherComm);
       EXPECT_EQ(gather.gathered_bytes, gathers.rest);
       EXPECT_EQ(gather.operations, gathers.chunks);
       EXPECT_EQ(gather.reduced_bytes + gather.exchanged_bytes, 0);
       if (roomy) {
-        EXPECT_EQ(gathers.rest, all.rest) << "with room for everything each chunk comes once";
+        EXPECT_EQ(gathers.rest, all_working.rest) << "with room for everything each chunk comes once";
       }
       // Agrees at the start, after every micro-batch but the last, before the update: tokens and a flag each. Then the report:
       // norm, loss, tokens, flag.
@@ -111,7 +116,7 @@ void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, boo
     }
     rank.engine().flush();
     const bool gathers_updates = mode == UpdateMode::kNextForward && (stage == 1 || stage == 2);
-    EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, gathers_updates ? all.rest : 0) << "flush";
+    EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, gathers_updates ? all_working.rest : 0) << "flush";
     rank.evaluate();
     EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, stage == 3 ? gathered_in_stage_3(inputs, false, world.rank()).rest : 0)
         << "evaluate";
@@ -133,6 +138,15 @@ TEST(Traffic, IsWhatTheStageSays) {
     }
   }
   expect_traffic(2, 3, 3, UpdateMode::kAtEnd, true);
+}
+
+TEST(Traffic, OfWorkingParametersHalvesIn16Bits) {
+  for (const int stage : {0, 1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    expect_traffic(3, stage, 2, UpdateMode::kNextForward, false, spec::Precision::kBf16);
+    expect_traffic(2, stage, 1, UpdateMode::kAtEnd, false, spec::Precision::kFp16);
+  }
+  expect_traffic(2, 3, 3, UpdateMode::kAtEnd, true, spec::Precision::kBf16);
 }
 
 TEST(Traffic, OneRankMovesNothing) {

@@ -25,8 +25,9 @@ std::int64_t parameters(const ModelSpec& m) {
 }
 
 TEST(Preset, EveryShippedOneIsValid) {
-  EXPECT_THAT(preset_names({kShipped}), ::testing::IsSupersetOf({"gpt2-micro", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b",
-                                                                 "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "gpt-70b"}));
+  EXPECT_THAT(preset_names({kShipped}),
+              ::testing::IsSupersetOf({"gpt2-micro", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b", "gpt3-6.7b", "gpt3-13b",
+                                       "gpt3-175b", "gpt-70b", "llama3-8b", "qwen2.5-0.5b", "smollm2-135m"}));
   for (const std::string& name : preset_names({kShipped})) EXPECT_EQ(load_preset(name, {kShipped}).name, name);
 }
 
@@ -41,6 +42,21 @@ TEST(Preset, ShippedOnesHaveTheSizeOfTheirNames) {
   EXPECT_NEAR(static_cast<double>(count("gpt3-13b")), 13e9, 0.2e9);
   EXPECT_NEAR(static_cast<double>(count("gpt3-175b")), 175e9, 1e9);
   EXPECT_NEAR(static_cast<double>(count("gpt-70b")), 65e9, 1e9);
+}
+
+/// Parameters of LLaMA, with biases of queries, keys and values in Qwen2.
+std::int64_t llama_parameters(const ModelSpec& m) {
+  const std::int64_t c = m.hidden, queries = m.heads * m.head_width(), qkv = queries + 2 * m.key_value_heads() * m.head_width();
+  const std::int64_t layer = c * (qkv + queries) + 3 * c * m.ffn + 2 * c + (m.family == "qwen2" ? qkv : 0);
+  return m.vocab * c * (m.tied_head ? 1 : 2) + m.layers * layer + c;
+}
+
+// What transformers counts for the published models.
+TEST(Preset, ShippedLlamasHaveTheirSizes) {
+  const auto count = [](const char* name) { return llama_parameters(load_preset(name, {kShipped})); };
+  EXPECT_EQ(count("llama3-8b"), 8'030'261'248);
+  EXPECT_EQ(count("qwen2.5-0.5b"), 494'032'768);
+  EXPECT_EQ(count("smollm2-135m"), 134'515'008);
 }
 
 TEST(Preset, UnknownNamesAreAnsweredWithTheNearest) {

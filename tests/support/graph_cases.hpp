@@ -7,8 +7,8 @@
 
 namespace sluice::testing {
 
-/// Calls visit(inputs, description) for ZeRO 0 to 3, every update mode, recompute and keep, with accumulation, chunk size,
-/// prefetch, agrees within a micro-batch and room in the rCache varied along.
+/// Calls visit(inputs, description) for ZeRO 0 to 3, every update mode, recompute and keep, fp32 and 16-bit storage, with
+/// accumulation, chunk size, prefetch, agrees within a micro-batch and room in the rCache varied along.
 template <typename Visit>
 void for_each_graph_case(int ranks, Visit visit) {
   spec::ModelSpec model;
@@ -22,8 +22,12 @@ void for_each_graph_case(int ranks, Visit visit) {
   int n = 0;
   for (int stage = 0; stage <= 3; ++stage) {
     for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {
-      for (const bool recompute : {false, true}) {
+      for (const int choice : {0, 1, 2, 3}) {
+        const bool recompute = choice % 2 == 1;
         spec::TrainingSpec training;
+        // An overflow is looked for before any update, so in_backward has no fp16.
+        const auto narrow = n % 2 == 0 && mode != spec::UpdateMode::kInBackward ? spec::Precision::kFp16 : spec::Precision::kBf16;
+        training.precision = choice < 2 ? spec::Precision::kFp32 : narrow;
         training.batch.sequence_length = 16;
         training.optimizer.weight_decay = 0.1;
         training.optimizer.gradient_clipping = mode == spec::UpdateMode::kInBackward ? 0 : 1;

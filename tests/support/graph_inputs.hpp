@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "chunks/layout.hpp"
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "model/model.hpp"
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
@@ -21,7 +21,7 @@ class GraphInputs {
   GraphInputs(const spec::ModelSpec& spec, const spec::TrainingSpec& training, const spec::Plan& plan, int segments_between_agrees = 0)
       : factory_(parallel::make_unsharded_modules()),
         model_(model::build_model(spec, *factory_)),
-        grouping_(optim::group_parameters(model_.params, training.optimizer)),
+        grouping_(optim::group_parameters(model_, training)),
         layout_(model_.params, grouping_, plan.chunk_elements) {
     inputs_.model = &model_;
     inputs_.layout = &layout_;
@@ -29,7 +29,7 @@ class GraphInputs {
     if (plan.recompute.empty()) inputs_.plan.recompute.assign(model_.segments.size(), 0);
     inputs_.sequence_length = training.batch.sequence_length;
     inputs_.ranks = static_cast<int>(plan.mesh.data);
-    inputs_.clips = training.optimizer.gradient_clipping > 0;
+    inputs_.needs_norm = optim::needs_norm(training);
     inputs_.segments_between_agrees = segments_between_agrees;
     if (plan.rcache_elements == 0) inputs_.plan.rcache_elements = schedule::minimum_rcache_elements(inputs_);
   }

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
 #include "model/model.hpp"
 #include "parallel/unsharded.hpp"
 #include "support/guarded_buffer.hpp"

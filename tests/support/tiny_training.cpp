@@ -9,7 +9,8 @@
 #include "chunks/residency.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
-#include "model/gpt2.hpp"
+#include "model/build.hpp"
+#include "ops/convert.hpp"
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/build.hpp"
@@ -59,8 +60,8 @@ spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec:
   plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
   const auto modules = parallel::make_unsharded_modules();
   const model::Model built = model::build_model(model, *modules);
-  const chunks::ChunkLayout layout(built.params, optim::group_parameters(built.params, tiny_training().optimizer), chunk_elements);
-  schedule::BuildInputs inputs{.model = &built, .layout = &layout, .plan = plan, .sequence_length = 16, .ranks = ranks, .clips = true};
+  const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, tiny_training()), chunk_elements);
+  schedule::BuildInputs inputs{.model = &built, .layout = &layout, .plan = plan, .sequence_length = 16, .ranks = ranks, .needs_norm = true};
   inputs.plan.update_mode = spec::UpdateMode::kAtEnd;
   plan.rcache_elements = schedule::minimum_rcache_elements(inputs);
   return plan;
@@ -107,7 +108,7 @@ std::int64_t TinyRank::fill(std::int64_t first_sample, int micro, const schedule
       token = static_cast<std::int32_t>((token + 1 + static_cast<std::int32_t>(bounded_at(key, static_cast<std::uint64_t>(t) + 1, 3))) %
                                         run_.model.vocab);
       // Some targets don't count, unevenly over rows, so that the token-weighted mean is put to the test.
-      const bool counts = (sample * 31 + t) % 7 != 0;
+      const bool counts = run_.counts ? run_.counts(sample, t) : (sample * 31 + t) % 7 != 0;
       out.targets[b * length + t] = counts ? token : -1;
       valid += counts ? 1 : 0;
     }
@@ -156,7 +157,13 @@ std::string TinyRank::state() {
     const train::HeldPiece& piece = pieces[i];
     const Head head{static_cast<std::int64_t>(piece.plane), piece.param, piece.begin, piece.count};
     mine.append(reinterpret_cast<const char*>(&head), sizeof head);
-    mine.append(reinterpret_cast<const char*>(piece.data), static_cast<std::size_t>(piece.count) * sizeof(float));
+    std::vector<float> values(static_cast<std::size_t>(piece.count));
+    if (piece.dtype == DType::kF32) {
+      std::copy(piece.f32(), piece.f32() + piece.count, values.begin());
+    } else {
+      ops::widen(ops::make_cpu_context(1), static_cast<const std::uint16_t*>(piece.data), piece.count, piece.dtype, values.data());
+    }
+    mine.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   });
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<std::string, std::int64_t>>
       planes;  // (parameter, plane) -> bytes, elements seen
@@ -173,7 +180,10 @@ std::string TinyRank::state() {
       at += count;
     }
   }
-  SLUICE_CHECK(planes.size() == engine_->model().params.size() * 3, planes.size(), " planes were saved");
+  std::size_t expected = 0;
+  const optim::Grouping& grouping = engine_->build_inputs().layout->grouping();
+  for (int p = 0; p < static_cast<int>(engine_->model().params.size()); ++p) expected += grouping.trains(p) ? 3 : 1;
+  SLUICE_CHECK(planes.size() == expected, planes.size(), " planes were saved");
   std::string whole;
   for (const auto& [key, plane] : planes) {
     SLUICE_CHECK(plane.second * static_cast<std::int64_t>(sizeof(float)) == static_cast<std::int64_t>(plane.first.size()), "parameter ",

@@ -36,6 +36,8 @@ struct TinyRun {
   bool verify_graphs = true;
   int segments_between_agrees = 0;
   std::uint64_t lag_seed = 0;  // not 0: collectives lag at random
+  /// Which targets count: position t of a sample. Empty: six of seven, unevenly over rows.
+  std::function<bool(std::int64_t sample, std::int64_t t)> counts;
   /// Makes the device of a rank; empty: the cpu device.
   std::function<std::unique_ptr<device::Device>(int rank)> make_device;
 };
@@ -45,7 +47,7 @@ struct TinyResult {
   std::vector<double> grad_norms;  // per step
   double evaluation = 0;           // loss of a fixed batch after the last step
   std::vector<float> logits;       // that follow a fixed prompt after the last step
-  std::string state;               // every parameter and moment, whole, as bytes in parameter order
+  std::string state;               // every parameter and moment, whole, as f32 in parameter order; of frozen ones the parameter alone
 };
 
 /// What differs in bits; empty when nothing does.

@@ -21,6 +21,8 @@
 #include "checkpoint/load.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "ops/convert.hpp"
+#include "optim/schedule.hpp"
 #include "support/tiny_training.hpp"
 
 namespace sluice::testing {
@@ -44,6 +46,11 @@ class Recorder final : public train::Observer {
   std::function<void(std::int64_t)> after_step;
 };
 
+spec::ScheduleSpec tiny_schedule(double peak) {
+  // A warm-up throughout, so that each applied step has a rate of its own.
+  return {.kind = spec::ScheduleKind::kLinear, .peak = peak, .warmup_steps = 100, .total_steps = 200};
+}
+
 class LoopTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -66,6 +73,10 @@ class LoopTest : public ::testing::Test {
     std::int64_t checkpoint_interval = 3;
     std::int64_t evaluate_interval = 0;
     double peak = 5e-3;
+    spec::Precision precision = spec::Precision::kFp32;
+    spec::LossScaleSpec loss_scale;
+    bool warms_up = false;
+    std::vector<std::string> trainable;
     std::string run = "run";
     checkpoint::Hook hook;
     std::function<void(std::int64_t)> after_step;  // of rank 0
@@ -83,6 +94,10 @@ class LoopTest : public ::testing::Test {
     model.vocab = 257;
     spec::TrainingSpec training = tiny_training();
     training.schedule.peak = job.peak;
+    if (job.warms_up) training.schedule = tiny_schedule(job.peak);
+    training.precision = job.precision;
+    training.trainable = job.trainable;
+    training.loss_scale = job.loss_scale;
     std::mutex mutex;
     std::map<std::pair<int, int>, std::vector<float>> state;
     std::optional<train::StopSource> stop;
@@ -102,6 +117,7 @@ class LoopTest : public ::testing::Test {
       const data::Corpus corpus({(folder_ / "train.txt").string()}, model.vocab);
       const data::Corpus valid({(folder_ / "valid.txt").string()}, model.vocab);
       const data::TrainingSampler sampler(corpus.tokens(), training.batch.sequence_length, data::Order::kShuffled, training.seed);
+      const data::EvaluationSampler valid_sampler(valid.tokens(), training.batch.sequence_length);
       Recorder others;
       Recorder& recorder = world.rank() == 0 ? result.recorder : others;
       if (world.rank() == 0) recorder.after_step = job.after_step;
@@ -110,6 +126,7 @@ class LoopTest : public ::testing::Test {
       loop.world = &world;
       loop.train = &corpus;
       loop.valid = &valid;
+      loop.valid_sampler = &valid_sampler;
       loop.sampler = &sampler;
       loop.training = training;
       loop.steps = job.steps;
@@ -124,7 +141,7 @@ class LoopTest : public ::testing::Test {
               checkpoint::load_newest(world, loop.checkpoints, infos, train::checkpoint_pieces(engine.model(), engine.held_pieces()))) {
         loop.start = loaded->manifest.progress;
         loop.start_is_saved = true;
-        engine.set_adam_count(loop.start.adam_count);
+        engine.resume(loop.start);
       }
       const train::LoopOutcome outcome = train::run_loop(loop);
       if (world.rank() == 0) result.outcome = outcome;
@@ -133,7 +150,12 @@ class LoopTest : public ::testing::Test {
         const train::HeldPiece& piece = engine.owned_pieces()[i];
         auto& values = state[{piece.param, static_cast<int>(piece.plane)}];
         values.resize(static_cast<std::size_t>(engine.model().params[static_cast<std::size_t>(piece.param)].elements()));
-        std::copy(piece.data, piece.data + piece.count, values.begin() + piece.begin);
+        if (piece.dtype == DType::kF32) {
+          std::copy(piece.f32(), piece.f32() + piece.count, values.begin() + piece.begin);
+        } else {
+          ops::widen(ops::make_cpu_context(1), static_cast<const std::uint16_t*>(piece.data), piece.count, piece.dtype,
+                     values.data() + piece.begin);
+        }
       });
     });
     for (const auto& [key, values] : state)
@@ -191,6 +213,173 @@ TEST_F(LoopTest, ResumesToTheSameBitsAcrossAnEpochBorder) {
     EXPECT_EQ(joined, losses(whole));
     EXPECT_TRUE(second.state == whole.state) << "the final parameters or moments differ in bits";
   }
+}
+
+TEST_F(LoopTest, ResumesToTheSameBitsIn16Bits) {
+  for (const spec::Precision precision : {spec::Precision::kBf16, spec::Precision::kFp16}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      SCOPED_TRACE(std::string(name_of(precision)) + ", zero_stage " + std::to_string(stage));
+      Job job;
+      job.precision = precision;
+      job.loss_scale = {.initial_power = 26, .window = 3, .hysteresis = 2};  // which falls at first, and then doubles now and then
+      job.zero_stage = stage;
+      job.mode = stage % 2 == 0 ? spec::UpdateMode::kNextForward : spec::UpdateMode::kAtEnd;
+      job.steps = 12;
+      job.run = std::string("whole") + std::string(name_of(precision)) + std::to_string(stage);
+      Result whole;
+      run(job, whole);
+      std::int64_t skipped = 0;
+      for (const train::StepMetrics& step : whole.recorder.steps) skipped += step.skipped ? 1 : 0;
+      EXPECT_EQ(skipped > 0, precision == spec::Precision::kFp16);
+      EXPECT_EQ(whole.outcome.progress.adam_count, 12 - skipped);
+      EXPECT_EQ(whole.outcome.progress.loss_scale.has_value(), precision == spec::Precision::kFp16);
+      Job part = job;
+      part.run = "parts" + job.run;
+      std::vector<double> joined;
+      std::optional<Result> last;
+      for (const std::int64_t steps : {2, 5, 12}) {  // in the middle of the scale's fall, and of a window
+        part.steps = steps;
+        run(part, last.emplace());
+        for (const double loss : losses(*last)) joined.push_back(loss);
+      }
+      EXPECT_EQ(joined, losses(whole));
+      EXPECT_TRUE(last->state == whole.state) << "the final parameters or moments differ in bits";
+      EXPECT_EQ(last->outcome.progress, whole.outcome.progress);
+    }
+  }
+}
+
+TEST_F(LoopTest, FrozenParametersAreSavedOnceAndResumeToTheSameBits) {
+  for (const spec::Precision precision : {spec::Precision::kFp32, spec::Precision::kBf16}) {
+    for (const int stage : {1, 3}) {
+      SCOPED_TRACE(std::string(name_of(precision)) + ", zero_stage " + std::to_string(stage));
+      Job job;
+      job.precision = precision;
+      job.zero_stage = stage;
+      job.trainable = {"h\\.1\\.", "ln_f"};
+      job.steps = 6;
+      job.checkpoint_interval = 2;
+      job.run = std::string("whole") + std::string(name_of(precision)) + std::to_string(stage);
+      Result whole;
+      run(job, whole);
+      Job part = job;
+      part.run = "parts" + job.run;
+      Result first, second;
+      part.steps = 3;
+      run(part, first);
+      part.steps = 6;
+      part.ranks = 2;
+      run(part, second);
+      std::vector<double> joined = losses(first);
+      for (const double loss : losses(second)) joined.push_back(loss);
+      EXPECT_EQ(joined, losses(whole));
+      EXPECT_TRUE(second.state == whole.state);
+      // Each parameter whole, moments of the trained ones alone.
+      const checkpoint::Manifest manifest = checkpoint::read_manifest((folder_ / part.run / "checkpoints" / "step-00000006").string());
+      std::map<std::pair<int, int>, std::int64_t> held;  // (plane, parameter) -> elements
+      for (const checkpoint::ShardInfo& shard : manifest.shards) {
+        for (const checkpoint::StoredPlane& plane : shard.planes) {
+          for (const checkpoint::Region& region : plane.pieces) held[{plane.plane, region.param}] += region.elements;
+        }
+      }
+      for (int p = 0; p < static_cast<int>(manifest.params.size()); ++p) {
+        const checkpoint::ParamInfo& param = manifest.params[static_cast<std::size_t>(p)];
+        const bool trains = param.name.rfind("h.1.", 0) == 0 || param.name.rfind("ln_f", 0) == 0;
+        for (int plane = 0; plane < 3; ++plane)
+          EXPECT_EQ(held[std::pair(plane, p)], plane == 0 || trains ? param.elements() : 0) << param.name;
+      }
+    }
+  }
+}
+
+TEST_F(LoopTest, MomentsOfWhatWasFrozenAreNotInvented) {
+  Job job;
+  job.trainable = {"h\\.1\\."};
+  job.steps = 2;
+  Result first, second;
+  run(job, first);
+  job.trainable = {"h\\.[01]\\."};
+  job.steps = 4;
+  try {
+    run(job, second);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kRequest);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("the run that saved it did not train this parameter"));
+  }
+}
+
+TEST_F(LoopTest, ACheckpointGoesOnInAnotherPrecision) {
+  Job job;
+  job.run = "narrow";
+  job.precision = spec::Precision::kBf16;
+  job.steps = 4;
+  Result narrow;
+  run(job, narrow);
+  job.run = "wide";
+  job.precision = spec::Precision::kFp32;
+  job.steps = 8;
+  Result wide;
+  run(job, wide);
+  // A bf16 checkpoint holds fp32 masters, so an fp32 run takes it up, and the other way round.
+  for (const auto& [from, precision] : {std::pair{"narrow", spec::Precision::kFp32}, {"narrow", spec::Precision::kFp16}}) {
+    SCOPED_TRACE(std::string(from) + " in " + std::string(name_of(precision)));
+    Job on = job;
+    on.run = std::string("on-") + std::string(name_of(precision));
+    fs::copy(folder_ / from, folder_ / on.run, fs::copy_options::recursive);
+    on.precision = precision;
+    Result result;
+    run(on, result);
+    ASSERT_EQ(result.recorder.steps.front().step, 5);
+    for (const train::StepMetrics& step : result.recorder.steps) {
+      const double expected = wide.recorder.steps[static_cast<std::size_t>(step.step - 1)].loss;
+      EXPECT_NEAR(step.loss, expected, 1e-2 * expected) << "step " << step.step;
+    }
+  }
+}
+
+TEST_F(LoopTest, ASkippedStepMovesNoSchedule) {
+  Job job;
+  job.precision = spec::Precision::kFp16;
+  job.loss_scale = {.initial_power = 30, .hysteresis = 1};
+  job.warms_up = true;
+  job.steps = 14;
+  Result result;
+  run(job, result);
+  ASSERT_EQ(result.recorder.steps.size(), 14U);
+  std::int64_t skipped = 0, applied = 0;
+  for (const train::StepMetrics& step : result.recorder.steps) {
+    EXPECT_EQ(step.learning_rate, optim::learning_rate(tiny_schedule(job.peak), applied)) << "step " << step.step;
+    EXPECT_EQ(step.tokens, step.step * 12 * 16) << "the samples of a skipped step are spent";
+    if (step.skipped) {
+      EXPECT_THAT(step.why_skipped, ::testing::HasSubstr("overflow in fp16; loss scale"));
+      EXPECT_EQ(applied, 0) << "the scale only falls at first";
+      ++skipped;
+    } else {
+      EXPECT_EQ(step.why_skipped, "");
+      ++applied;
+    }
+  }
+  EXPECT_GT(skipped, 2);
+  EXPECT_GT(applied, 2);
+  EXPECT_EQ(result.outcome.progress.adam_count, applied);
+  EXPECT_EQ(result.outcome.progress.step, 14);
+}
+
+TEST_F(LoopTest, AnOverflowAtTheSmallestScaleIsNamed) {
+  Job job;
+  job.precision = spec::Precision::kFp16;
+  job.loss_scale = {.initial_power = 31, .hysteresis = 1, .min_scale = 0x1p30};
+  Result result;
+  try {
+    run(job, result);
+    FAIL() << "nothing was thrown";
+  } catch (const DivergedError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDiverged);
+    EXPECT_TRUE(error.is_agreed());
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("step 2: gradients overflow in fp16 at the smallest loss scale"));
+  }
+  EXPECT_EQ(result.recorder.steps.size(), 1U);
 }
 
 TEST_F(LoopTest, ResumesOnAnotherNumberOfRanksAndStage) {

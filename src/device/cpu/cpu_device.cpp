@@ -146,7 +146,7 @@ Isa detect_isa() {
       __builtin_cpu_supports("avx512vl")) {
     return Isa::kAvx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::kAvx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) return Isa::kAvx2;
   return Isa::kBaseline;
 }
 
