@@ -13,7 +13,8 @@
 #include "base/units.hpp"
 #include "checkpoint/load.hpp"
 #include "comm/local/local_communicator.hpp"
-#include "formats/byte_tokenizer.hpp"
+#include "model/build.hpp"
+#include "parallel/unsharded.hpp"
 #include "train/generate.hpp"
 #include "train/loop.hpp"
 
@@ -83,6 +84,15 @@ std::vector<std::int32_t> tokens_of_prompt(const GenerateOptions& wanted, const 
   return prompt;
 }
 
+/// Nothing is trained here. An engine trains something, so it is the smallest vector: gradients and moments of all others, three times the
+/// model's own size, are then neither planned nor allocated.
+std::string smallest_parameter(const spec::ModelSpec& spec) {
+  const model::Model model = model::build_model(spec, *parallel::make_unsharded_modules());
+  const auto smallest = std::min_element(model.params.begin(), model.params.end(),
+                                         [](const model::ParamSpec& a, const model::ParamSpec& b) { return a.elements() < b.elements(); });
+  return cat("^", smallest->name, "$");
+}
+
 void load_parameters(train::Engine& engine, comm::Communicator& world, const std::string& model) {
   if (std::filesystem::exists(std::filesystem::path(model) / "config.json")) return load_weights(engine, model);
   std::vector<train::HeldPiece> parameters;
@@ -124,6 +134,7 @@ int generate_command(const Command& command) {
   train::EngineSetup setup;
   setup.model = model;
   setup.training.batch = {1, 1, 1, row};
+  setup.training.trainable = {smallest_parameter(model)};
   setup.plan.threads = threads_per_rank(wanted.threads, 1, device::read_cpu_facts().cores, device::read_cpu_facts());
   setup.plan.chunk_elements = 1 << 22;
   setup.plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), 0);
