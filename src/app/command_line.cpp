@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -25,6 +28,17 @@ struct KeyOption {
   const char* type;
   const char* help;
 };
+
+/// A check of an option's number. CLI11's own ones write their bounds out in 300 digits, into the help too, and let "nan" pass.
+CLI::Validator number_that(const std::string& expected, const std::function<bool(double)>& fits) {
+  const auto check = [expected, fits](std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool is_number = end == text.c_str() + text.size() && end != text.c_str() && std::isfinite(value);
+    return is_number && fits(value) ? std::string() : cat("found ", text, ", expected ", expected);
+  };
+  return {check, ""};
+}
 
 constexpr const char* kRunGroup = "The run (keys of \"sluice\")";
 constexpr auto kRunOptions = std::to_array<KeyOption>({
@@ -117,7 +131,8 @@ constexpr auto kVerbs = std::to_array<VerbText>({
 });
 
 std::string all_verbs() {
-  return "train, profile, plan, config check, checkpoint list, checkpoint show, checkpoint verify, checkpoint export, data inspect, data tokenize, generate, doctor";
+  return "train, profile, plan, config check, checkpoint list, checkpoint show, checkpoint verify, checkpoint export, data inspect, data "
+         "tokenize, generate, doctor";
 }
 
 const VerbText& text_of(Verb verb) {
@@ -331,8 +346,12 @@ class VerbParser {
         ->group(kDeepSpeedGroup);
     add_trainer_names();
     if (command_.verb != Verb::kProfile) {
-      app_.add_option("--ranks", command_.ranks, "ranks to plan for, where MPI does not say")->type_name("N")->check(CLI::PositiveNumber);
-      app_.add_option("--ranks-per-node", command_.ranks_per_node, "default: all on one node")->type_name("N")->check(CLI::PositiveNumber);
+      app_.add_option("--ranks", command_.ranks, "ranks to plan for, where MPI does not say")
+          ->type_name("N")
+          ->check(number_that("a number above 0", [](double x) { return x > 0; }));
+      app_.add_option("--ranks-per-node", command_.ranks_per_node, "default: all on one node")
+          ->type_name("N")
+          ->check(number_that("a number above 0", [](double x) { return x > 0; }));
     }
     if (command_.verb == Verb::kPlan) {
       app_.add_option("--machine", command_.machine_file, "a machine file instead of this machine's profile")->type_name("FILE");
@@ -347,7 +366,9 @@ class VerbParser {
         ->allow_extra_args(false)
         ->group(kDataGroup);
     if (command_.verb == Verb::kDataTokenize) {
-      app_.add_option("--output", command_.path, "NAME.bin: llm.c's; NAME: Megatron's NAME.bin and NAME.idx")->required()->type_name("NAME");
+      app_.add_option("--output", command_.path, "NAME.bin: llm.c's; NAME: Megatron's NAME.bin and NAME.idx")
+          ->required()
+          ->type_name("NAME");
     }
   }
 
@@ -356,8 +377,10 @@ class VerbParser {
     app_.add_option("path", command_.path, "a run directory (its newest whole checkpoint) or a checkpoint")->required()->type_name("DIR");
     app_.add_option("--to", options.to, "the format: hf, a Hugging Face directory")->required()->check(CLI::IsMember({"hf"}));
     app_.add_option("--output", options.output, "the directory to be made")->required()->type_name("DIR");
-    app_.add_option("--dtype", options.dtype, "of the weights; default: what the run trained in")->check(CLI::IsMember({"f32", "bf16", "f16"}));
-    app_.add_option("--tokenizer", options.tokenizer, "a directory whose tokenizer goes along; default: that of the model the run began with")
+    app_.add_option("--dtype", options.dtype, "of the weights; default: what the run trained in")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+    app_.add_option("--tokenizer", options.tokenizer,
+                    "a directory whose tokenizer goes along; default: that of the model the run began with")
         ->type_name("DIR");
   }
 
@@ -366,25 +389,32 @@ class VerbParser {
     app_.add_option("--model", options.model, "a run directory, a checkpoint or a model directory")->required()->type_name("M");
     app_.add_option("--prompt", options.prompt, "text to continue")->type_name("TEXT");
     app_.add_option("--prompt-tokens", options.prompt_tokens, "token ids to continue, as 464,995")->type_name("IDS")->delimiter(',');
-    app_.add_option("--max-new-tokens", options.max_new_tokens, "default 64")->type_name("N")->check(CLI::PositiveNumber);
+    app_.add_option("--max-new-tokens", options.max_new_tokens, "default 64")
+        ->type_name("N")
+        ->check(number_that("a number above 0", [](double x) { return x > 0; }));
     app_.add_option("--temperature", options.temperature, "0: always the most likely token; default 1")
         ->type_name("X")
-        ->check(CLI::NonNegativeNumber);
+        ->check(number_that("a number of at least 0", [](double x) { return x >= 0; }));
     app_.add_option("--top-k", options.top_k, "draw from the K most likely tokens; default: all")
         ->type_name("K")
-        ->check(CLI::NonNegativeNumber);
+        ->check(number_that("a number of at least 0", [](double x) { return x >= 0; }));
     app_.add_option("--top-p", options.top_p, "draw from the likeliest tokens whose probabilities add up to P; default: 1, all")
         ->type_name("P")
-        ->check(CLI::Range(1e-9, 1.0));
+        ->check(number_that("a number above 0 and at most 1", [](double x) { return x > 0 && x <= 1; }));
     app_.add_flag("--chat", options.chat, "the prompt is what a user says; the model answers by its chat template");
     app_.add_option("--seed", options.seed, "default 1")->type_name("N");
-    app_.add_option("--threads", options.threads, "default: the cores of this process")->type_name("N")->check(CLI::PositiveNumber);
+    app_.add_option("--threads", options.threads, "default: the cores of this process")
+        ->type_name("N")
+        ->check(number_that("a number above 0", [](double x) { return x > 0; }));
   }
 
   void collect() {
     if (command_.verb == Verb::kGenerate) {
       if ((app_.count("--prompt") > 0) == (app_.count("--prompt-tokens") > 0)) {
         throw RequestError(cat("sluice generate needs one of --prompt and --prompt-tokens; ", hint()));
+      }
+      if (command_.generate.chat && app_.count("--prompt-tokens") > 0) {
+        throw RequestError(cat("sluice generate: --chat frames a text and can't frame --prompt-tokens; give --prompt; ", hint()));
       }
       return;
     }
@@ -394,9 +424,6 @@ class VerbParser {
       collect_keys(kDataOptions);
       collect_sets();
       return;
-    }
-    if (file_.empty() && values_["deepspeed-config"].empty() && command_.verb == Verb::kConfigCheck) {
-      throw RequestError(cat("sluice config check needs a file; ", hint()));
     }
     std::vector<std::string> files = values_["deepspeed-config"];
     if (!file_.empty()) files.insert(files.begin(), file_);
@@ -416,6 +443,10 @@ class VerbParser {
         }
         command_.request.trainer[std::string(each.name)] = value;
       }
+    }
+    const ConfigurationRequest& request = command_.request;
+    if (command_.verb == Verb::kConfigCheck && request.file.empty() && request.settings.empty() && request.trainer.empty()) {
+      throw RequestError(cat("sluice config check needs a file or options to check; ", hint()));
     }
   }
 

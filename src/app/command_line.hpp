@@ -40,10 +40,10 @@ struct GenerateOptions {
 };
 
 struct ExportOptions {
-  std::string to = "hf";     // the one format there is
-  std::string output;        // the directory to be made
-  std::string dtype;         // "f32", "bf16", "f16"; empty: what the run trained in
-  std::string tokenizer;     // a directory whose tokenizer goes along; empty: that of the model the run began with
+  std::string to = "hf";  // the one format there is
+  std::string output;     // the directory to be made
+  std::string dtype;      // "f32", "bf16", "f16"; empty: what the run trained in
+  std::string tokenizer;  // a directory whose tokenizer goes along; empty: that of the model the run began with
 };
 
 struct Command {
@@ -53,8 +53,8 @@ struct Command {
   std::optional<std::int64_t> ranks;           // --ranks: to plan for, where MPI does not say (plan, config check, train --dry-run)
   std::optional<std::int64_t> ranks_per_node;  // likewise; absent: all on one node
   std::string machine_file;                    // plan: instead of this machine's profile
-  std::string path;  // checkpoint verbs: a run directory, its checkpoints or one of them; data tokenize: the files to be written
-  bool quick = false;                          // checkpoint verify: sizes and structure only
+  std::string path;    // checkpoint verbs: a run directory, its checkpoints or one of them; data tokenize: the files to be written
+  bool quick = false;  // checkpoint verify: sizes and structure only
   bool json = false;
   GenerateOptions generate;
   ExportOptions exporting;

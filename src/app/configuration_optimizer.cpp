@@ -50,11 +50,6 @@ constexpr auto kTrainerTypes = std::to_array<std::pair<std::string_view, Optimiz
     {"paged_lion_32bit", OptimizerKind::kLion},
 });
 
-std::string name_of(OptimizerKind kind) {
-  constexpr std::array<const char*, 4> kNames{"AdamW", "Adam with weight decay in the gradient", "SGD", "Lion"};
-  return kNames.at(static_cast<std::size_t>(kind));
-}
-
 const OptimizerType* find_type(std::string_view name) {
   const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const OptimizerType& type) { return type.name == name; });
   return found == kTypes.end() ? nullptr : &*found;
@@ -180,10 +175,6 @@ void read_decay_on(Reading& reading) {
 
 }  // namespace
 
-bool optimizer_is_supported(spec::OptimizerKind kind) {
-  return kind == spec::OptimizerKind::kAdamW;
-}
-
 void read_optimizer(Reading& reading) {
   KeyTree& keys = reading.keys;
   spec::OptimizerSpec& optimizer = reading.config.training.optimizer;
@@ -208,14 +199,6 @@ void read_optimizer(Reading& reading) {
     keys.moved_default("gradient_clipping", "1.0", "DeepSpeed's newer default (before mid-2026: 0, no clipping)");
   } else if (const auto clipping = keys.number_or_trainer("gradient_clipping", "max_grad_norm")) {
     optimizer.gradient_clipping = *clipping;
-  }
-  if (!optimizer_is_supported(optimizer.kind)) {
-    const std::string text = cat(name_of(optimizer.kind), " is not in this version of Sluice; write AdamW");
-    if (reading.has_optimizer_block()) {
-      keys.problem("optimizer.type", text);
-    } else {
-      keys.trainer_problem("optim", text);
-    }
   }
 }
 

@@ -97,7 +97,12 @@ void read_output(Reading& reading) {
   read_trainer_interval(reading, {"sluice.evaluate.interval", strategy, steps}, config.evaluate_interval, config.evaluate_part);
   read_trainer_interval(reading, {"steps_per_print", "", "logging_steps"}, config.print_interval, config.print_part);
   if ((config.evaluate_interval > 0 || config.evaluate_part > 0) && !config.evaluates()) {
-    keys.problem("sluice.evaluate.interval", "there is nothing to evaluate on; write sluice.data.valid or sluice.data.valid_fraction");
+    const std::string text = "there is nothing to evaluate on; ";
+    if (keys.has("sluice.evaluate.interval")) {
+      keys.problem("sluice.evaluate.interval", text + "write sluice.data.valid or sluice.data.valid_fraction");
+    } else {
+      keys.trainer_problem(keys.trainer_has(strategy) ? strategy : steps, text + "give --validation_file or --validation_split_percentage");
+    }
   }
   read_export(reading);
   config.dry_run = keys.flag("sluice.dry_run").value_or(false);

@@ -41,7 +41,4 @@ void read_placement(Reading& reading);  // configuration_placement.cpp
 /// output, resume, checkpoints, evaluation, printing, and what only this run is told.
 void read_output(Reading& reading);  // configuration_output.cpp
 
-/// Whether the engine has this update. Where it has not, the keys are read and checked, and the optimizer is refused.
-bool optimizer_is_supported(spec::OptimizerKind kind);  // configuration_optimizer.cpp
-
 }  // namespace sluice::app

@@ -64,25 +64,22 @@ std::string percent(std::int64_t part, std::int64_t whole) {
   return value > 0 && value < 1 ? std::string("under 1 %") : cat(std::lround(value), " %");
 }
 
+}  // namespace
+
 std::string counted(std::int64_t count, const char* noun) {
   return cat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-}  // namespace
-
-TextTokenizer open_text_tokenizer(const Configuration& configuration, const spec::ModelSpec* model) {
-  const std::string folder = exported_tokenizer(configuration.tokenizer, configuration.model_path);
+TextTokenizer open_text_tokenizer(const Configuration& configuration, const spec::ModelSpec* model, const std::string& remedy) {
+  const std::string meant = meant_tokenizer(configuration.tokenizer, configuration.model_path);
   TextTokenizer found;
-  if (!folder.empty()) found = {open_if_there(folder), folder};
-  if (!found.tokenizer && !configuration.tokenizer.empty() && configuration.tokenizer != "bytes") {
-    throw RequestError(cat("sluice.data.tokenizer: ", configuration.tokenizer,
-                           ": has neither tokenizer.json nor tokenizer.model; give a directory that has, or \"bytes\""));
+  if (!meant.empty() && meant != "bytes") found = {open_if_there(meant), meant};
+  if (!found.tokenizer && !configuration.tokenizer.empty() && meant != "bytes") {
+    throw RequestError(
+        cat("sluice.data.tokenizer: ", meant, ": has neither tokenizer.json nor tokenizer.model; give a directory that has, or \"bytes\""));
   }
-  if (!found.tokenizer && configuration.tokenizer.empty() && !configuration.model_path.empty() && model != nullptr &&
-      model->vocab != formats::kByteVocabulary) {
-    throw RequestError(cat(configuration.model_path,
-                           ": has no tokenizer (tokenizer.json or tokenizer.model), and the data are text; give one as "
-                           "--set sluice.data.tokenizer=DIR (\"bytes\": a token a byte), or token files as data"));
+  if (!found.tokenizer && !meant.empty() && meant != "bytes" && model != nullptr && model->vocab != formats::kByteVocabulary) {
+    throw RequestError(cat(meant, ": has no tokenizer (tokenizer.json or tokenizer.model)", remedy));
   }
   if (!found.tokenizer) found = {formats::make_byte_tokenizer(), ""};
   check_vocabulary(*found.tokenizer, found.folder, model);
@@ -121,7 +118,9 @@ struct Corpora::Impl {
     if (!c.valid_data.empty()) find(validation.emplace(Part{"validation"}), c.valid_data);
     const bool has_text = !training.files.are_tokens() || (validation && !validation->files.are_tokens());
     if (has_text) {
-      text = open_text_tokenizer(c, m);
+      text = open_text_tokenizer(c, m,
+                                 ", and the data are text; give one as --set sluice.data.tokenizer=DIR (\"bytes\": a token a byte), "
+                                 "or token files as data");
     } else {
       open_for_showing();
     }
@@ -237,6 +236,11 @@ struct Corpora::Impl {
 Corpora::Corpora(const Configuration& configuration, const spec::ModelSpec* model) : impl_(std::make_unique<Impl>(configuration, model)) {}
 
 Corpora::~Corpora() = default;
+
+std::string Corpora::tokenizer_used() const {
+  if (impl_->training.files.are_tokens()) return {};
+  return impl_->text.folder.empty() ? "bytes" : fs::absolute(impl_->text.folder).lexically_normal().string();
+}
 
 bool Corpora::needs_stores() const {
   return impl_->training.needs_store || (impl_->validation && impl_->validation->needs_store);
@@ -434,13 +438,18 @@ Inspection Corpora::inspect() const {
   if (part.needs_store) {
     const auto reader = impl.reader_of(part);
     data::EncodedDocument encoded;
+    std::int64_t tokenless = 0;
     while (const std::optional<data::Document> document = reader->next()) {
       data::encode(*document, *tokenizer, encoded);
-      if (encoded.ids.empty()) continue;
+      if (encoded.ids.empty()) {
+        ++tokenless;
+        continue;
+      }
       add(static_cast<std::int64_t>(encoded.ids.size()), end.has_value());  // encode() sees to it
       found.learned += std::count(encoded.learned.begin(), encoded.learned.end(), std::uint8_t{1});
     }
     found.left = reader->counts();
+    found.left.empty += tokenless;
   } else {
     const data::Corpus corpus(part.files, impl.vocabulary);
     corpus.check(0, corpus.tokens());

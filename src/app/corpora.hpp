@@ -20,16 +20,20 @@
 
 namespace sluice::app {
 
+/// "1 document", "3 documents".
+std::string counted(std::int64_t count, const char* noun);
+
 /// What a request's texts are tokenised with.
 struct TextTokenizer {
   std::shared_ptr<const formats::Tokenizer> tokenizer;
   std::string folder;  // that it came from; empty: bytes
 };
 
-/// sluice.data.tokenizer where it is given; else the one of the model's directory, or of a run's export; else bytes, where the model is a
-/// preset or has the bytes' vocabulary. `model`: null where the request names none. Throws RequestError with what to do where a model's
-/// directory has none that can be used, or where its vocabulary is larger than the model's; FormatError for a damaged one.
-TextTokenizer open_text_tokenizer(const Configuration& configuration, const spec::ModelSpec* model);
+/// sluice.data.tokenizer where it is given; else the one of the model's directory, or what the model's run used; else bytes, where the
+/// model is a preset or has the bytes' vocabulary. `model`: null where the request names none. Throws RequestError where a model's
+/// directory has none that can be used, ending with `remedy` (what to do), or where its vocabulary is larger than the model's;
+/// FormatError for a damaged one.
+TextTokenizer open_text_tokenizer(const Configuration& configuration, const spec::ModelSpec* model, const std::string& remedy);
 
 /// What a look through the training data finds.
 struct Inspection {
@@ -58,6 +62,8 @@ class Corpora {
   Corpora& operator=(const Corpora&) = delete;
   ~Corpora();
 
+  /// What the training texts are tokenised with, as sluice.data.tokenizer says it: "bytes" or a folder's whole path; empty for token files.
+  std::string tokenizer_used() const;
   bool needs_stores() const;
   /// Of texts that are still to be tokenised: "12.3 MiB of JSON lines (chats) in 2 files, tokenised (bpe) before step 1 into about 26 MiB
   /// on disk".

@@ -46,9 +46,14 @@ void print(const std::string& line) {
   std::printf("%s\n", line.c_str());
 }
 
+/// "664", "3.77 k (3768)".
+std::string exactly(std::int64_t count) {
+  return count < 1000 ? cat(count) : cat(format_count(count), " (", count, ")");
+}
+
 std::string share(std::int64_t part, std::int64_t whole) {
   const double percent = whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-  return cat(format_count(part), " (", part, "), ", std::round(10 * percent) / 10, " %");
+  return cat(exactly(part), ", ", std::round(10 * percent) / 10, " %");
 }
 
 Json json_of(const Inspection& found, const data::Preview& preview) {
@@ -86,17 +91,17 @@ int inspect_data_command(const Command& command, const Environment& environment)
             found.shape.empty() ? std::string() : cat(" (", found.shape, ")")));
   print(cat("tokenizer  ", found.tokenizer, found.folder.empty() ? std::string() : cat(", of ", found.folder)));
   if (found.documents >= 0) {
-    print(cat("documents  ", found.documents, ", the longest of ", found.longest, " tokens"));
+    print(cat("documents  ", found.documents, ", the longest of ", counted(found.longest, "token")));
   } else {
     print("documents  unknown: these files don't say where one begins");
   }
-  print(cat("tokens     ", format_count(found.tokens), " (", found.tokens, ")"));
+  print(cat("tokens     ", exactly(found.tokens)));
   print(cat("with loss  ", share(found.learned, found.tokens)));
   if (found.ended >= 0) print(cat("ends       ", found.ended, " of ", found.documents, " documents end with the token for it"));
   if (found.ended < 0 && !found.shape.empty()) print("ends       the tokenizer names no token for the end of a document");
-  if (found.left.empty > 0) print(cat("left out   ", found.left.empty, " empty documents"));
-  if (found.left.skipped > 0) print(cat("left out   ", found.left.skipped, " documents that aren't UTF-8"));
-  if (found.left.replaced > 0) print(cat("replaced   bytes that aren't UTF-8 in ", found.left.replaced, " documents"));
+  if (found.left.empty > 0) print(cat("left out   ", counted(found.left.empty, "empty document")));
+  if (found.left.skipped > 0) print(cat("left out   ", counted(found.left.skipped, "document"), " with bytes that aren't UTF-8"));
+  if (found.left.replaced > 0) print(cat("replaced   bytes that aren't UTF-8 in ", counted(found.left.replaced, "document")));
   const bool colour = isatty(STDOUT_FILENO) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   print(describe_sample(preview, colour));
   return 0;
@@ -138,8 +143,8 @@ int tokenize_data_command(const Command& command) {
     print(Json{{"files", files}, {"format", is_llmc ? "llm.c" : "Megatron"}, {"documents", documents}, {"tokens", tokens}}.dump(1));
     return 0;
   }
-  print(
-      cat(tokens, " tokens of ", documents, " documents in ", bin, is_llmc ? std::string(" (llm.c)") : cat(" and ", index, " (Megatron)")));
+  print(cat(counted(tokens, "token"), " of ", counted(documents, "document"), " in ", bin,
+            is_llmc ? std::string(" (llm.c)") : cat(" and ", index, " (Megatron)")));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "app/run_directory.hpp"
 #include "app/session.hpp"
@@ -37,6 +38,32 @@ constexpr const char* kAlong[] = {
 /// A system call's failure as ours.
 void check(const std::error_code& error, const char* operation, const fs::path& path) {
   if (error) throw IoError(operation, path.string(), error.value());
+}
+
+bool has_tokenizer(const fs::path& folder) {
+  return fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model");
+}
+
+/// As meant_tokenizer(); `seen`: the runs that began with the weights of one another so far, which may go round.
+std::string meant_tokenizer(const std::string& tokenizer, const std::string& model_path, std::vector<fs::path>& seen) {
+  if (!tokenizer.empty() || model_path.empty()) return tokenizer;
+  fs::path path = fs::absolute(model_path).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (fs::exists(path / "config.json") || !fs::is_directory(path)) return model_path;
+  const fs::path run = fs::path(checkpoint::locate_checkpoints(path.string()).directory).parent_path(), exported = run / "model";
+  if (has_tokenizer(exported)) return exported.string();
+  std::string used;
+  if (std::find(seen.begin(), seen.end(), run) == seen.end()) {
+    seen.push_back(run);
+    if (const std::optional<RunRecord> record = RunDirectory(run.string()).read_run()) {
+      const nlohmann::json configuration = nlohmann::json::parse(record->configuration);
+      const auto text = [&](const char* at) { return configuration.value(nlohmann::json::json_pointer(at), std::string()); };
+      used = meant_tokenizer(text("/data/tokenizer"), text("/model/path"), seen);
+    }
+  }
+  if (fs::is_directory(used) || used == "bytes") return used;
+  // What the run began with is a preset, or gone: the export took along what there was.
+  return fs::exists(exported / "config.json") ? exported.string() : used.empty() ? model_path : used;
 }
 
 void write_text(const fs::path& path, const std::string& text) {
@@ -115,23 +142,21 @@ Exported export_to_hf(const ExportRequest& request) {
   return exported;
 }
 
+std::string meant_tokenizer(const std::string& tokenizer, const std::string& model_path) {
+  std::vector<fs::path> seen;
+  return meant_tokenizer(tokenizer, model_path, seen);
+}
+
 std::string exported_tokenizer(const std::string& tokenizer, const std::string& model_path) {
-  if (tokenizer == "bytes") return {};
-  if (!tokenizer.empty()) return tokenizer;
-  // A model directory, or a run (or one of its checkpoints) whose own export holds what its tokenizer was.
-  const fs::path path = fs::path(model_path).lexically_normal();
-  const bool is_checkpoint = fs::exists(path / "manifest.json");
-  for (const fs::path& folder : {path, path / "model", is_checkpoint ? fs::absolute(path).parent_path().parent_path() / "model" : path}) {
-    if (!model_path.empty() && fs::exists(folder / "config.json")) return folder.string();
-  }
-  return {};
+  const std::string meant = meant_tokenizer(tokenizer, model_path);
+  return meant == "bytes" ? std::string() : meant;
 }
 
 std::string describe(const Exported& exported) {
   std::string along;
   for (const std::string& name : exported.copied) along += cat(", ", name);
   return cat("exported to ", exported.path, ": ", format_bytes(exported.bytes), " of weights",
-             along.empty() ? ", no tokenizer (the run used none of its own)" : along);
+             along.empty() ? ", no tokenizer (none is known of the run)" : along);
 }
 
 int export_command(const Command& command) {
@@ -145,11 +170,11 @@ int export_command(const Command& command) {
                       ? DType::kF32
                       : dtype_of(spec::training_spec_from_json(manifest.documents.training, request.from).precision);
   request.tokenizer = command.exporting.tokenizer;
-  const RunDirectory run(fs::absolute(request.from).lexically_normal().parent_path().parent_path().string());
-  if (const std::optional<RunRecord> record = request.tokenizer.empty() ? run.read_run() : std::nullopt) {
-    const nlohmann::json configuration = nlohmann::json::parse(record->configuration);
-    const auto text = [&](const char* path) { return configuration.value(nlohmann::json::json_pointer(path), std::string()); };
-    request.tokenizer = exported_tokenizer(text("/data/tokenizer"), text("/model/path"));
+  if (request.tokenizer.empty()) {
+    request.tokenizer = exported_tokenizer({}, request.from);
+  } else if (!has_tokenizer(request.tokenizer)) {
+    throw RequestError(
+        cat("--tokenizer: ", request.tokenizer, ": has neither tokenizer.json nor tokenizer.model; give a directory that has"));
   }
   const Exported exported = export_to_hf(request);
   if (command.json) {

@@ -28,7 +28,12 @@ struct Exported {
 /// the disk. Throws FormatError for a damaged checkpoint, RequestError where `to` holds something that isn't an export, IoError.
 Exported export_to_hf(const ExportRequest& request);
 
-/// The folder whose tokenizer a run's export takes along: sluice.data.tokenizer, else the model's directory; empty where it used none.
+/// What tokenizer a request means by sluice.data.tokenizer and sluice.model.path: a folder, which may hold none, "bytes", or nothing where
+/// neither is given. Of a run (or one of its checkpoints) it is the one its export holds, else the one its run.json says it used. Throws
+/// FormatError for a damaged run.json.
+std::string meant_tokenizer(const std::string& tokenizer, const std::string& model_path);
+
+/// The folder whose tokenizer a run's export takes along; empty where it used none.
 std::string exported_tokenizer(const std::string& tokenizer, const std::string& model_path);
 
 /// "exported to runs/demo/model: 513 MiB of weights, tokenizer.json, tokenizer_config.json".

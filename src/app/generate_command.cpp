@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "app/corpora.hpp"
@@ -11,12 +10,11 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "checkpoint/load.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "model/build.hpp"
 #include "parallel/unsharded.hpp"
+#include "train/engine.hpp"
 #include "train/generate.hpp"
-#include "train/loop.hpp"
 
 namespace sluice::app {
 namespace {
@@ -39,11 +37,11 @@ class TextOut {
   explicit TextOut(const formats::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void add(std::int32_t token) {
     tokens_.push_back(token);
-    const std::string text = tokenizer_.decode(tokens_, true);
+    const std::string text = formats::decode_for_show(tokenizer_, tokens_, true);
     print(text, whole_characters(text));
   }
   void finish() {
-    const std::string text = tokenizer_.decode(tokens_, true);
+    const std::string text = formats::decode_for_show(tokenizer_, tokens_, true);
     print(text, text.size());
     std::fputc('\n', stdout);
   }
@@ -93,16 +91,6 @@ std::string smallest_parameter(const spec::ModelSpec& spec) {
   return cat("^", smallest->name, "$");
 }
 
-void load_parameters(train::Engine& engine, comm::Communicator& world, const std::string& model) {
-  if (std::filesystem::exists(std::filesystem::path(model) / "config.json")) return load_weights(engine, model);
-  std::vector<train::HeldPiece> parameters;
-  for (const train::HeldPiece& piece : engine.held_pieces()) {
-    if (piece.is_parameter()) parameters.push_back(piece);
-  }
-  checkpoint::load_checkpoint(world, newest_whole(model), train::param_infos(engine.model()),
-                              train::checkpoint_pieces(engine.model(), parameters));
-}
-
 }  // namespace
 
 int generate_command(const Command& command) {
@@ -112,18 +100,14 @@ int generate_command(const Command& command) {
   const spec::ModelSpec model = resolve_model(configuration);
   TextTokenizer text;
   std::vector<std::int32_t> prompt;
-  for (const std::int64_t token : wanted.prompt_tokens) prompt.push_back(static_cast<std::int32_t>(token));
+  for (const std::int64_t token : wanted.prompt_tokens) {
+    if (token < 0 || token >= model.vocab) throw RequestError(cat("prompt token ", token, " is outside the vocabulary of ", model.vocab));
+    prompt.push_back(static_cast<std::int32_t>(token));
+  }
   const bool as_text = prompt.empty();
   if (as_text) {
-    try {
-      text = open_text_tokenizer(configuration, &model);
-    } catch (const RequestError& error) {
-      throw RequestError(cat(error.what(), "; or give the prompt as --prompt-tokens"));
-    }
+    text = open_text_tokenizer(configuration, &model, "; put the model's tokenizer there, or give the prompt as --prompt-tokens");
     prompt = tokens_of_prompt(wanted, text);
-  }
-  for (const std::int32_t token : prompt) {
-    if (token < 0 || token >= model.vocab) throw RequestError(cat("prompt token ", token, " is outside the vocabulary of ", model.vocab));
   }
   // No longer than what will be there, since every token takes a pass over the whole row.
   const std::int64_t row =
@@ -141,7 +125,7 @@ int generate_command(const Command& command) {
   setup.group = world.get();
   setup.device = device.get();
   train::Engine engine(setup);
-  load_parameters(engine, *world, wanted.model);
+  load_weights(engine, source_of_weights(wanted.model));
 
   train::GenerateOptions options;
   options.max_tokens = wanted.max_new_tokens;
@@ -168,7 +152,7 @@ int generate_command(const Command& command) {
   } else if (command.json) {
     nlohmann::ordered_json json{{"tokens", drawn}};
     // Text that ends inside a character is no JSON; what can't be shown is replaced.
-    if (as_text) json["text"] = text.tokenizer->decode(drawn, true);
+    if (as_text) json["text"] = formats::decode_for_show(*text.tokenizer, drawn, true);
     std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
     std::string list;

@@ -168,8 +168,7 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
     return "it updates in backward, which can neither clip nor skip an overflow";
   const auto modules = parallel::make_unsharded_modules();
   const model::Model model = model::build_model(*request.model, *modules);
-  const chunks::ChunkLayout layout(model.params, optim::group_parameters(model, request.configuration->training),
-                                   plan.chunk_elements);
+  const chunks::ChunkLayout layout(model.params, optim::group_parameters(model, request.configuration->training), plan.chunk_elements);
   const schedule::StepGraph graph =
       schedule::build(schedule::GraphKind::kStep, {.model = &model,
                                                    .layout = &layout,
@@ -308,8 +307,7 @@ int plan_command(const Command& command) {
   if (configuration.dump_graph) {
     const auto modules = parallel::make_unsharded_modules();
     const model::Model built = model::build_model(model, *modules);
-    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training),
-                                     result.plan.chunk_elements);
+    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training), result.plan.chunk_elements);
     schedule::build(schedule::GraphKind::kStep, {.model = &built,
                                                  .layout = &layout,
                                                  .plan = result.plan,

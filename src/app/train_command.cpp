@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "app/corpora.hpp"
+#include "app/disk_need.hpp"
 #include "app/doctor.hpp"
 #include "app/export.hpp"
 #include "app/planning.hpp"
@@ -32,7 +33,9 @@
 #include "checkpoint/run_lock.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "model/build.hpp"
 #include "ops/context.hpp"
+#include "parallel/unsharded.hpp"
 #include "profile/measure.hpp"
 #include "profile/trace_ring.hpp"
 #include "train/loop.hpp"
@@ -133,6 +136,11 @@ class Job {
     model_ = resolve_model(configuration_);
     settle_model(configuration_, model_);
     corpora_.emplace(configuration_, &model_);
+    // run.json says what was used, so that whoever continues, generates or exports needn't guess.
+    if (configuration_.tokenizer.empty()) configuration_.tokenizer = corpora_->tokenizer_used();
+    // A run that goes on needs them no more.
+    if (world_.rank() == 0 && configuration_.init == Init::kWeights && !directory_->has_run())
+      check_weights(configuration_.model_path, model_);
     facts_ = device::read_cpu_facts();
     threads_ = threads_per_rank(configuration_.threads, world_.node_size(), node_cores_, facts_);
     budget_ = resolve_budget(configuration_, world_.node_size(), facts_);
@@ -346,6 +354,20 @@ class Job {
     return world_.broadcast(changed ? "n" : "y", 0) == "y" && is_own;
   }
 
+  /// A checkpoint given by path may be another run's. What its optimizer gathered means something else to another one, though it may lie in
+  /// planes of the same names.
+  void refuse_other_moments() const {
+    if (manifest_->documents.training.empty()) return;
+    const auto rule = [](spec::OptimizerKind kind) { return kind == spec::OptimizerKind::kAdam ? spec::OptimizerKind::kAdamW : kind; };
+    const spec::OptimizerKind there = spec::training_spec_from_json(manifest_->documents.training, from_).optimizer.kind;
+    const spec::OptimizerKind asked = configuration_.training.optimizer.kind;
+    if (rule(there) == rule(asked)) return;
+    throw_on_all_ranks(
+        RequestError(cat(from_, ": was made with the optimizer ", spec::name_of(there), ", ", spec::name_of(asked),
+                         " is asked, which can't go on with its moments; write that optimizer, or give the checkpoint as --model "
+                         "to take its parameters alone")));
+  }
+
   void load_state() {
     start_.seed = configuration_.training.seed;
     if (manifest_) {
@@ -355,6 +377,7 @@ class Job {
             from_, ": was made with a global batch of ", progress.global_batch, " sequences, ", configuration_.training.batch.global_batch,
             " are asked; the position in the data would not be exact. Keep train_batch_size ", progress.global_batch)));
       }
+      refuse_other_moments();
       // Another epoch length: the position would mean other samples.
       const std::int64_t samples = corpora_->sampler().samples_per_epoch();
       if (!named_ && progress.samples_per_epoch != samples) {
@@ -383,8 +406,13 @@ class Job {
     }
     engine_->initialise(configuration_.training.seed);
     if (configuration_.init == Init::kWeights) {
-      comm::all_or_none(world_, [&] { load_weights(*engine_, configuration_.model_path); });
-      if (world_.rank() == 0) log_.note(cat("weights from ", configuration_.model_path));
+      std::string source;  // one for all ranks, should a run that is still going on save meanwhile
+      comm::all_or_none(world_, [&] {
+        if (world_.rank() == 0) source = source_of_weights(configuration_.model_path);
+      });
+      source = world_.broadcast(source, 0);
+      comm::all_or_none(world_, [&] { load_weights(*engine_, source); });
+      if (world_.rank() == 0) log_.note(cat("weights from ", source));
     }
   }
 
@@ -395,6 +423,7 @@ class Job {
       if (!root) return;
       metrics.emplace(directory_->metrics_file(), start_.step);
       log_.note(describe_sample(corpora_->preview(start_.samples), false));
+      tell_disk_need();
     });
     const auto bytes = engine_->arena_bytes();
     Progress::Options options;
@@ -493,6 +522,16 @@ class Job {
     return code;
   }
 
+  /// Before the first step, when a full disk costs nothing yet. A run that continues has most of its checkpoints already.
+  void tell_disk_need() {
+    if (manifest_) return;
+    const DiskNeed need = disk_need(configuration_, engine_->model(), steps_);
+    const std::int64_t free = free_disk_bytes(directory_->path());
+    const std::string text = describe(need, directory_->path(), free);
+    if (free < 0 || need.total() <= free) return log_.note(text);
+    log_.warn(cat(text, ": not enough for all of them; make room, give --output on another disk or keep fewer (sluice.checkpoint.keep)"));
+  }
+
   /// RUN/model: the last weights, or with "export": "best" those of the lowest validation loss.
   void export_model() {
     const bool best = configuration_.export_best && !status_.best_checkpoint.empty();
@@ -501,7 +540,8 @@ class Job {
     request.to = directory_->path() + "/model";
     request.tokenizer = exported_tokenizer(configuration_.tokenizer, configuration_.model_path);
     request.dtype = spec::dtype_of(configuration_.training.precision);
-    log_.note(cat(describe(export_to_hf(request)), best ? cat(", the best by validation loss (", status_.best_checkpoint, ")") : std::string()));
+    log_.note(
+        cat(describe(export_to_hf(request)), best ? cat(", the best by validation loss (", status_.best_checkpoint, ")") : std::string()));
   }
 
   std::string stop_file() const { return directory_->path() + "/STOP"; }
@@ -592,6 +632,7 @@ int dry_run(const Command& given, const Environment& environment) {
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
   Corpora corpora(configuration, &model);
+  if (configuration.init == Init::kWeights) check_weights(configuration.model_path, model);
   if (corpora.needs_stores()) {
     std::printf("data: %s\n", corpora.describe_files().c_str());
   } else {
@@ -605,6 +646,9 @@ int dry_run(const Command& given, const Environment& environment) {
   }
   std::printf("%s\n", describe_sample(corpora.first_preview(), false).c_str());
   for (const std::string& note : configuration.notes) std::printf("%s\n", note.c_str());
+  const DiskNeed need =
+      disk_need(configuration, model::build_model(model, *parallel::make_unsharded_modules()), configuration.steps.value_or(0));
+  std::printf("%s\n", describe(need, configuration.output, free_disk_bytes(configuration.output)).c_str());
   return plan_command(command);
 }
 

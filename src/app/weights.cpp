@@ -1,12 +1,47 @@
 #include "app/weights.hpp"
 
+#include <filesystem>
+#include <vector>
+
+#include "app/session.hpp"
+#include "checkpoint/load.hpp"
+#include "comm/local/local_communicator.hpp"
 #include "formats/hf_names.hpp"
 #include "formats/safetensors.hpp"
+#include "model/build.hpp"
+#include "parallel/unsharded.hpp"
+#include "train/loop.hpp"
 
 namespace sluice::app {
+namespace {
 
-void load_weights(train::Engine& engine, const std::string& directory) {
-  const formats::Safetensors files = formats::Safetensors::open(directory);
+bool is_model_directory(const std::string& path) {
+  return std::filesystem::exists(std::filesystem::path(path) / "config.json");
+}
+
+void load_checkpointed(train::Engine& engine, const std::string& checkpoint) {
+  std::vector<train::HeldPiece> parameters;
+  for (const train::HeldPiece& piece : engine.held_pieces()) {
+    if (piece.is_parameter()) parameters.push_back(piece);
+  }
+  checkpoint::load_checkpoint(*comm::make_single_rank(), checkpoint, train::param_infos(engine.model()),
+                              train::checkpoint_pieces(engine.model(), parameters));
+}
+
+}  // namespace
+
+std::string source_of_weights(const std::string& path) {
+  return is_model_directory(path) ? path : newest_whole(path);
+}
+
+void check_weights(const std::string& source, const spec::ModelSpec& model) {
+  if (!is_model_directory(source)) return;  // a checkpoint was found to be whole
+  formats::match_parameters(formats::Safetensors::open(source), model::build_model(model, *parallel::make_unsharded_modules()));
+}
+
+void load_weights(train::Engine& engine, const std::string& source) {
+  if (!is_model_directory(source)) return load_checkpointed(engine, source);
+  const formats::Safetensors files = formats::Safetensors::open(source);
   const std::vector<const formats::TensorInfo*> tensors = formats::match_parameters(files, engine.model());
   for (const train::HeldPiece& piece : engine.held_pieces()) {
     if (!piece.is_parameter()) continue;

@@ -88,7 +88,8 @@ void load_pieces(const std::string& path, const Manifest& manifest, const std::v
     if (filled[i] == pieces[i].region.elements) continue;
     const std::string& name = params[static_cast<std::size_t>(pieces[i].region.param)].name;
     throw RequestError(cat(path, ": holds ", filled[i], " of ", pieces[i].region.elements, " wanted elements of plane ", pieces[i].plane,
-                           " of parameter ", name, "; the run that saved it did not train this parameter"));
+                           " of parameter ", name,
+                           "; the run that saved it did not train this parameter, or with an optimizer that keeps none"));
   }
 }
 

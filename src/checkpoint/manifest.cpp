@@ -422,9 +422,11 @@ std::string shards_fault(const std::vector<ParamInfo>& params, const std::vector
       for (const Region& region : plane.pieces) held[plane.plane][static_cast<std::size_t>(region.param)].push_back(&region);
     }
   }
+  const bool has_second = std::any_of(held[2].begin(), held[2].end(), [](const auto& regions) { return !regions.empty(); });
   for (std::size_t p = 0; p < params.size(); ++p) {
     for (int plane = 0; plane < kPlaneCount; ++plane) {
-      if (plane > 0 && held[1][p].empty() && held[2][p].empty()) continue;  // a frozen parameter has no moments
+      if (plane > 0 && held[1][p].empty() && held[2][p].empty()) continue;  // frozen, or its optimizer keeps nothing
+      if (plane == 2 && !has_second) continue;
       const std::string fault = cover_fault(params[p], held[plane][p]);
       if (!fault.empty()) return cat("plane ", kPlaneNames[plane], " of parameter ", params[p].name, ": ", fault);
     }

@@ -71,8 +71,8 @@ std::string shard_map_text(const ShardIdentity& identity, const std::vector<Para
 /// The identity in bytes from a shard; false when there is none.
 bool find_identity(const std::string& bytes, ShardIdentity& identity);
 
-/// What is wrong with how the shards' pieces hold the parameters of `params`, or empty: each element of "working" once; each
-/// parameter's moments either both, each element once, or none.
+/// What is wrong with how the shards' pieces hold the parameters of `params`, or empty: each element of "working" once; a parameter
+/// that has any moment has those that any parameter has, each element once, and none has "exp_avg_sq" alone.
 std::string shards_fault(const std::vector<ParamInfo>& params, const std::vector<ShardInfo>& shards);
 
 /// "rank-00002.h5".

@@ -33,8 +33,8 @@ struct CommitResult {
   bool ok = false;
   std::string reason;  // of the lowest failing rank, which it names
   std::int64_t step = 0;
-  std::string path;        // of the committed checkpoint
-  std::int64_t bytes = 0;  // of all shards
+  std::string path;             // of the committed checkpoint
+  std::int64_t bytes = 0;       // of all shards
   std::int64_t best_step = -1;  // of the best checkpoint, now that this one stands; -1: none is known
   std::vector<std::string> removed;
   std::vector<std::string> warnings;  // about `latest` and old checkpoints: the new one is whole all the same

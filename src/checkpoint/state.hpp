@@ -13,7 +13,8 @@
 
 namespace sluice::checkpoint {
 
-/// The planes of format version 1, all f32. "working" is the parameter itself: what the optimizer steps, the master.
+/// The planes of format version 1, all f32. "working" is the parameter itself: what the optimizer steps, the master. "exp_avg" is also
+/// Lion's only moment and SGD's momentum buffer.
 inline constexpr std::string_view kPlaneNames[] = {"working", "exp_avg", "exp_avg_sq"};
 inline constexpr int kPlaneCount = 3;
 /// Index into kPlaneNames, or -1.
@@ -64,7 +65,7 @@ struct Best {
 struct Progress {
   std::int64_t step = 0;               // optimizer steps done, skipped ones included
   std::int64_t samples = 0;            // position in the sample stream
-  std::int64_t adam_count = 0;         // updates applied: the t of Adam's bias corrections
+  std::int64_t adam_count = 0;         // updates applied, by any optimizer: the t of Adam's bias corrections
   std::int64_t global_batch = 0;       // sequences a step
   std::int64_t epoch = 0;              // whole passes over the data
   std::int64_t samples_per_epoch = 0;  // 0: the data has no end that counts

@@ -69,6 +69,22 @@ ChunkLayout::ChunkLayout(std::span<const model::ParamSpec> params, const optim::
   for (const Chunk& chunk : chunks_) elements_ += chunk.elements;
 }
 
+bool ChunkLayout::has(Plane plane, const Chunk& chunk) const {
+  switch (plane) {
+    case Plane::kWorking:
+      return true;
+    case Plane::kGradient:
+      return trains(chunk);
+    case Plane::kMaster:
+      return trains(chunk) && has_master();
+    case Plane::kMoment1:
+      return trains(chunk) && grouping_.moments >= 1;
+    case Plane::kMoment2:
+      return trains(chunk) && grouping_.moments >= 2;
+  }
+  return false;
+}
+
 std::int64_t ChunkLayout::element_bytes(Plane plane) const {
   return size_of(plane == Plane::kWorking ? storage() : DType::kF32);
 }

@@ -15,7 +15,7 @@ namespace sluice::chunks {
 /// Parameters start at multiples of this many elements, shards are whole numbers of such blocks.
 inline constexpr std::int64_t kBlock = 256;
 
-/// What is kept of a chunk. With fp32 working parameters those are the master.
+/// What is kept of a chunk. With fp32 working parameters those are the master. SGD's momentum buffer and Lion's only moment are kMoment1.
 enum class Plane : std::uint8_t { kWorking, kGradient, kMaster, kMoment1, kMoment2 };
 inline constexpr int kPlaneCount = 5;
 std::string_view name_of(Plane plane);  // "working", "gradient", "master", "exp_avg", "exp_avg_sq"
@@ -69,10 +69,8 @@ class ChunkLayout {
   DType storage() const noexcept { return grouping_.storage; }
   /// Whether working parameters have a master of their own: where they are stored in 16 bits.
   bool has_master() const noexcept { return storage() != DType::kF32; }
-  /// Whether a chunk has that plane: a frozen one the working plane alone.
-  bool has(Plane plane, const Chunk& chunk) const {
-    return plane == Plane::kWorking || (trains(chunk) && (plane != Plane::kMaster || has_master()));
-  }
+  /// Whether a chunk has that plane: a frozen one the working plane alone, a trained one as many moments as its optimizer keeps.
+  bool has(Plane plane, const Chunk& chunk) const;
   /// Bytes of one element of a plane: working as stored, all others f32.
   std::int64_t element_bytes(Plane plane) const;
   /// Where a trained parameter's master stands: what the optimizer steps.

@@ -50,7 +50,7 @@ Preview preview_of(const EncodedDocument& tokens, const formats::Tokenizer* toke
     ShownPart part;
     part.is_learned = tokens.learned[begin] != 0;
     if (tokenizer != nullptr) {
-      part.text = replace_invalid_utf8(tokenizer->decode(ids, false));
+      part.text = replace_invalid_utf8(formats::decode_for_show(*tokenizer, ids, false));
     } else {
       for (const std::int32_t id : ids) part.text += cat(part.text.empty() ? "" : " ", id);
     }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -165,6 +166,25 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& directory) {
     if (!has_model || tokenizer_json_model(text) != "Unigram") return tokenizer_from_json(text, json_path, special);
   }
   return tokenizer_from_sentencepiece(read_whole_file(model_path, kLargestTokenizer), model_path, special);
+}
+
+std::string decode_for_show(const Tokenizer& tokenizer, std::span<const std::int32_t> ids, bool skip_special) {
+  const auto try_decode = [&](std::span<const std::int32_t> some) -> std::optional<std::string> {
+    try {
+      return tokenizer.decode(some, skip_special);
+    } catch (const RequestError&) {
+      return std::nullopt;
+    }
+  };
+  if (std::optional<std::string> whole = try_decode(ids)) return *std::move(whole);
+  std::string text;
+  std::size_t begin = 0;  // of ids that are known and not yet in the text
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (try_decode(ids.subspan(i, 1))) continue;
+    text += tokenizer.decode(ids.subspan(begin, i - begin), skip_special) + "\xEF\xBF\xBD";
+    begin = i + 1;
+  }
+  return text + tokenizer.decode(ids.subspan(begin), skip_special);
 }
 
 }  // namespace sluice::formats

@@ -47,4 +47,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// damaged file and RequestError naming the part (normalizer, pre-tokenizer, model) that isn't supported.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& directory);
 
+/// Tokenizer::decode() for looking at: an id that the tokenizer doesn't have, as a model with more rows than that may draw, is U+FFFD.
+std::string decode_for_show(const Tokenizer& tokenizer, std::span<const std::int32_t> ids, bool skip_special);
+
 }  // namespace sluice::formats

@@ -17,8 +17,9 @@ enum class LinearRole : std::uint8_t { kColumn, kRow };  // q, k, v, gate, up: c
 /// How a weight is stored: as transformers' checkpoints have it, so that reading and writing them is copying.
 enum class WeightOrder : std::uint8_t { kInOut, kOutIn };  // Conv1D of GPT-2; torch.nn.Linear
 
-/// y = x W + b with W [in, out] or stored transposed; the bias, and either gradient, may be null. Forward and the two backward products can be
-/// called apart. y and dy are [tokens, out] at stride ld, so that several layers can write one buffer side by side; x and dx [tokens, in].
+/// y = x W + b with W [in, out] or stored transposed; the bias, and either gradient, may be null. Forward and the two backward products can
+/// be called apart. y and dy are [tokens, out] at stride ld, so that several layers can write one buffer side by side; x and dx [tokens,
+/// in].
 class Linear {
  public:
   Linear() = default;

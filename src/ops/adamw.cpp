@@ -2,15 +2,17 @@
 
 #include <cmath>
 
-#include "base/check.hpp"
 #include "ops/bodies.hpp"
+#include "ops/update_parts.hpp"
 
 namespace sluice::ops {
 
 AdamwFactors adamw_factors(const AdamwArgs& args) {
   const double t = static_cast<double>(args.count);
   AdamwFactors f;
-  f.decay = static_cast<float>(1.0 - args.learning_rate * args.weight_decay);
+  const bool is_decoupled = args.decay == AdamDecay::kDecoupled;
+  f.decay = is_decoupled ? static_cast<float>(1.0 - args.learning_rate * args.weight_decay) : 1.0F;
+  f.gradient_decay = is_decoupled ? 0.0F : static_cast<float>(args.weight_decay);
   f.beta1 = static_cast<float>(args.beta1);
   f.one_minus_beta1 = static_cast<float>(1.0 - args.beta1);
   f.beta2 = static_cast<float>(args.beta2);
@@ -22,14 +24,10 @@ AdamwFactors adamw_factors(const AdamwArgs& args) {
 }
 
 void adamw(const Context& ctx, const AdamwArgs& args) {
-  SLUICE_CHECK(args.n >= 0, "adamw of ", args.n, " elements");
-  SLUICE_CHECK(args.n == 0 || (args.param != nullptr && args.grad != nullptr && args.moment1 != nullptr && args.moment2 != nullptr),
-               "adamw without one of its arrays");
+  check_update("adamw", args, args.moment1 != nullptr && args.moment2 != nullptr);
   SLUICE_CHECK(args.count >= 1, "adamw's step count starts at 1, not at ", args.count);
   SLUICE_CHECK(args.beta1 >= 0 && args.beta1 < 1 && args.beta2 >= 0 && args.beta2 < 1, "adamw's betas ", args.beta1, ", ", args.beta2,
                " are outside [0, 1)");
-  SLUICE_CHECK(args.copy == nullptr || args.copy_dtype == DType::kBF16 || args.copy_dtype == DType::kF16, "adamw's copy in ",
-               name_of(args.copy_dtype));
   const AdamwFactors factors = adamw_factors(args);
   return wants_reference(ctx) ? reference::adamw(args, factors) : cpu::adamw(ctx, args, factors);
 }

@@ -6,10 +6,18 @@
 
 namespace sluice::ops {
 
-/// One AdamW update of n elements, in place, one pass (28 B an element of traffic in f32):
-///   g' = g * grad_scale;  p -= lr * weight_decay * p;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2;
-///   p -= (lr / (1 - b1^t)) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
-/// Source  Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2, in PyTorch's order of operations.
+/// Where weight decay enters Adam.
+enum class AdamDecay : std::uint8_t {
+  kDecoupled,   // AdamW: the parameter shrinks by itself
+  kInGradient,  // Adam: the gradient of an L2 penalty
+};
+
+/// One AdamW or Adam update of n elements, in place, one pass (28 B an element of traffic in f32):
+///   g' = g * grad_scale
+///   decoupled: p -= lr * weight_decay * p      in the gradient: g' += weight_decay * p
+///   m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2;  p -= (lr / (1 - b1^t)) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+/// Source  Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2, both lines of it, in PyTorch's order of
+///         operations.
 /// An element's result doesn't depend on where it stands in the array or on threads (n is a multiple of 256 in training, any
 /// n is right).
 struct AdamwArgs {
@@ -25,6 +33,7 @@ struct AdamwArgs {
   /// Not null: `param` rounded to `copy_dtype` (kBF16 or kF16) is written here as well, in the same pass (30 B an element).
   std::uint16_t* copy = nullptr;
   DType copy_dtype = DType::kBF16;
+  AdamDecay decay = AdamDecay::kDecoupled;
 };
 void adamw(const Context& ctx, const AdamwArgs& args);
 

@@ -13,10 +13,12 @@
 #include "ops/gelu.hpp"
 #include "ops/grad_norm.hpp"
 #include "ops/layer_norm.hpp"
+#include "ops/lion.hpp"
 #include "ops/matmul.hpp"
 #include "ops/relu.hpp"
 #include "ops/rms_norm.hpp"
 #include "ops/rope.hpp"
+#include "ops/sgd.hpp"
 #include "ops/silu_gate.hpp"
 
 namespace sluice::ops {
@@ -26,9 +28,10 @@ inline bool wants_reference(const Context& ctx) {
   return ctx.backend == Backend::kReference || ctx.isa == device::Isa::kBaseline;
 }
 
-/// What AdamW needs per element, rounded to f32 once, so that every body does the same arithmetic.
+/// What the optimizers need per element, rounded to f32 once, so that every body does the same arithmetic.
 struct AdamwFactors {
-  float decay;  // 1 - lr weight_decay
+  float decay;           // 1 - lr weight_decay; 1 where that is in the gradient
+  float gradient_decay;  // weight_decay; 0 where it is decoupled
   float beta1, one_minus_beta1;
   float beta2, one_minus_beta2;
   float step_size;        // lr / (1 - beta1^t)
@@ -36,6 +39,21 @@ struct AdamwFactors {
   float eps;
 };
 AdamwFactors adamw_factors(const AdamwArgs& args);
+struct LionFactors {
+  float decay;  // 1 - lr weight_decay
+  float learning_rate;
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+};
+LionFactors lion_factors(const LionArgs& args);
+struct SgdFactors {
+  float gradient_decay;  // weight_decay
+  float momentum;        // of the buffer as it was: 0 in the first update
+  float gradient_part;   // of the gradient that enters the buffer: 1 - dampening, 1 in the first update
+  float look_ahead;      // momentum with Nesterov's rule
+  float learning_rate;
+};
+SgdFactors sgd_factors(const SgdArgs& args);
 
 /// A word is kept iff (word >> 8) >= this, which is uniform_from(word) >= rate in integers.
 std::int32_t dropout_threshold(float rate);
@@ -73,6 +91,7 @@ void layer_norm_forward(const float* x, const float* gain, const float* bias, do
                         float* mean, float* rstd);
 void layer_norm_backward(const float* x, const float* gain, const float* mean, const float* rstd, const float* dy, std::int64_t n,
                          std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate, void* workspace);
+void lion(const LionArgs& args, const LionFactors& factors);
 void matmul(const MatmulArgs& args);
 void relu_forward(const float* x, std::int64_t n, float* y);
 void relu_backward(const float* x, const float* dy, std::int64_t n, float* dx);
@@ -80,6 +99,7 @@ void rms_norm_forward(const RmsNormShape& shape, const float* x, const float* ga
 void rms_norm_backward(const RmsNormShape& shape, const float* x, const float* gain, const float* rstd, const float* dy, float* dx,
                        bool dx_accumulate, float* dgain, bool accumulate, void* workspace);
 void rotate(const RopeShape& shape, const float* inverse_frequencies, bool backward, float* x);
+void sgd(const SgdArgs& args, const SgdFactors& factors);
 void silu_gate_forward(const float* gate, const float* up, std::int64_t n, float* y);
 void silu_gate_backward(const float* gate, const float* up, const float* dy, std::int64_t n, float* dgate, float* dup);
 void column_sum(const float* dy, std::int64_t m, std::int64_t n, std::int64_t ld, float* db, bool accumulate);
@@ -119,12 +139,14 @@ void layer_norm_forward(const Context& ctx, const float* x, const float* gain, c
 void layer_norm_backward(const Context& ctx, const float* x, const float* gain, const float* mean, const float* rstd, const float* dy,
                          std::int64_t n, std::int64_t c, float* dx, bool dx_accumulate, float* dgain, float* dbias, bool accumulate,
                          void* workspace);
+void lion(const Context& ctx, const LionArgs& args, const LionFactors& factors);
 void relu_forward(const Context& ctx, const float* x, std::int64_t n, float* y);
 void relu_backward(const Context& ctx, const float* x, const float* dy, std::int64_t n, float* dx);
 void rms_norm_forward(const Context& ctx, const RmsNormShape& shape, const float* x, const float* gain, double eps, float* y, float* rstd);
 void rms_norm_backward(const Context& ctx, const RmsNormShape& shape, const float* x, const float* gain, const float* rstd, const float* dy,
                        float* dx, bool dx_accumulate, float* dgain, bool accumulate, void* workspace);
 void rotate(const Context& ctx, const RopeShape& shape, const float* inverse_frequencies, bool backward, float* x);
+void sgd(const Context& ctx, const SgdArgs& args, const SgdFactors& factors);
 void silu_gate_forward(const Context& ctx, const float* gate, const float* up, std::int64_t n, float* y);
 void silu_gate_backward(const Context& ctx, const float* gate, const float* up, const float* dy, std::int64_t n, float* dgate, float* dup);
 /// Any instruction set: oneDNN chooses its own.

@@ -50,6 +50,7 @@ Grouping group_parameters(const model::Model& model, const spec::TrainingSpec& t
   };
   Grouping grouping;
   grouping.storage = spec::dtype_of(training.precision);
+  grouping.moments = moments_of(optimizer);
   std::array<int, 3> index_of{-1, -1, -1};
   for (const Class each : {kDecays, kPlain, kFrozen}) {
     for (std::size_t p = 0; p < trained.size() && index_of[each] < 0; ++p) {
@@ -60,6 +61,19 @@ Grouping group_parameters(const model::Model& model, const spec::TrainingSpec& t
   }
   for (std::size_t p = 0; p < trained.size(); ++p) grouping.group_of.push_back(index_of[class_of(p)]);
   return grouping;
+}
+
+int moments_of(const spec::OptimizerSpec& optimizer) {
+  switch (optimizer.kind) {
+    case spec::OptimizerKind::kAdamW:
+    case spec::OptimizerKind::kAdam:
+      return 2;
+    case spec::OptimizerKind::kSgd:
+      return optimizer.momentum > 0 ? 1 : 0;
+    case spec::OptimizerKind::kLion:
+      return 1;
+  }
+  SLUICE_CHECK(false, "optimizer kind ", static_cast<int>(optimizer.kind));
 }
 
 bool needs_norm(const spec::TrainingSpec& training) {

@@ -21,6 +21,7 @@ struct Grouping {
   std::vector<Group> groups;
   std::vector<int> group_of;    // per parameter of the model
   DType storage = DType::kF32;  // of all working parameters
+  int moments = 2;              // state planes of a trained parameter, see moments_of()
 
   bool trains(int param) const { return groups[static_cast<std::size_t>(group_of[static_cast<std::size_t>(param)])].is_trained; }
 };
@@ -30,6 +31,10 @@ struct Grouping {
 /// transformers' with the family's prefix, forms a frozen group at the end. Throws RequestError for an expression that finds
 /// nothing, with some names, or that is no regular expression.
 Grouping group_parameters(const model::Model& model, const spec::TrainingSpec& training);
+
+/// Planes of state that the optimizer keeps beside the parameters: Adam and AdamW two moments, Lion one, SGD its momentum buffer where it
+/// has momentum, else none. They are the first ones of chunks::Plane's moments.
+int moments_of(const spec::OptimizerSpec& optimizer);
 
 /// Whether no update may begin before the norm of all gradients is known: with clipping, and where an overflow skips the step.
 bool needs_norm(const spec::TrainingSpec& training);

@@ -197,7 +197,7 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
       continue;
     }
     const std::int64_t shard = chunks::largest_shard(elements, bench.ranks());
-    charge(caller, list.update(plan.zero_stage == 0 ? elements : shard, layout.storage()), count);
+    charge(caller, list.update(plan.zero_stage == 0 ? elements : shard, layout.grouping()), count);
     charge(caller, list.norm(shard), count);
     charge(scatters, list.scatter(elements, false), count * (plan.zero_stage >= 2 ? micros : 1));
     const double passes = plan.zero_stage == 3 ? 1 + (1 - kept_part) * (2 * micros - 1) : 1;

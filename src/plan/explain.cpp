@@ -8,6 +8,7 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "optim/policy.hpp"
 #include "spec/json_text.hpp"
 
 namespace sluice::plan {
@@ -31,7 +32,8 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan, cons
   }
   if (const spec::Precision precision = request.training.precision; precision != spec::Precision::kFp32) {
     text += cat("  ", spec::name_of(precision), ": working parameters, activations and saved tensors in ",
-                size_of(spec::dtype_of(precision)), " bytes a number; master parameters, gradients and moments in f32\n");
+                size_of(spec::dtype_of(precision)), " bytes a number; master parameters",
+                optim::moments_of(request.training.optimizer) > 0 ? ", gradients and moments" : " and gradients", " in f32\n");
   }
   text += cat("  ", plan.accumulation, plan.accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch,
               plan.micro_batch == 1 ? " sequence" : " sequences", " a rank and step; ", plan.threads,

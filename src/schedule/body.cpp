@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <variant>
 
 #include "base/check.hpp"
 #include "ops/adamw.hpp"
 #include "ops/convert.hpp"
 #include "ops/fill.hpp"
+#include "ops/lion.hpp"
+#include "ops/sgd.hpp"
 #include "schedule/build.hpp"
 #include "schedule/staging.hpp"
 
@@ -427,45 +430,99 @@ class ReportBody final : public Body {
 class UpdateBody final : public Body {
  public:
   UpdateBody(const Binder& binder, const Task& task) : env_(binder.env()) {
-    const chunks::Chunk& chunk = binder.chunk(task);
     const chunks::ChunkLayout& layout = *env_.layout;
-    const auto group = static_cast<std::size_t>(chunk.group);
-    args_.beta1 = env_.optimizer.beta1;
-    args_.beta2 = env_.optimizer.beta2;
-    args_.eps = env_.optimizer.eps;
-    args_.weight_decay = env_.grouping->groups[group].weight_decay;
-    if (env_.plan.zero_stage == 0) {  // every rank updates the whole chunk
-      args_.n = chunk.elements;
-      args_.param = binder.required<float>(task, Role::kParam) + chunk.run_offset;
-      args_.grad = binder.required<float>(task, Role::kParamGrad) + chunk.run_offset;
-      args_.moment1 = binder.required<float>(task, Role::kMoment1) + chunk.run_offset;
-      args_.moment2 = binder.required<float>(task, Role::kMoment2) + chunk.run_offset;
-      if (layout.has_master()) args_.copy = binder.required<std::uint16_t>(task, Role::kTarget) + chunk.run_offset;
-    } else {
-      args_.n = binder.shard_elements(task);
-      args_.param = binder.shard<float>(task, Role::kParam, layout.master());
-      args_.grad = binder.shard<float>(task, Role::kParamGrad, Plane::kGradient);
-      args_.moment1 = binder.shard<float>(task, Role::kMoment1, Plane::kMoment1);
-      args_.moment2 = binder.shard<float>(task, Role::kMoment2, Plane::kMoment2);
-      if (layout.has_master()) args_.copy = binder.shard<std::uint16_t>(task, Role::kTarget, Plane::kWorking);
-    }
-    if (args_.copy != nullptr) args_.copy_dtype = layout.storage();
+    choose_rule();
+    std::visit(
+        [&](auto& args) {
+          const auto part = [&](Role role, Plane plane) { return part_of<float>(binder, task, role, plane); };
+          args.n = env_.plan.zero_stage == 0 ? binder.chunk(task).elements : binder.shard_elements(task);
+          args.param = part(Role::kParam, layout.master());
+          args.grad = part(Role::kParamGrad, Plane::kGradient);
+          args.weight_decay = env_.grouping->groups[static_cast<std::size_t>(binder.chunk(task).group)].weight_decay;
+          if (layout.has_master()) {
+            args.copy = part_of<std::uint16_t>(binder, task, Role::kTarget, Plane::kWorking);
+            args.copy_dtype = layout.storage();
+          }
+          bind_state(args, part);
+        },
+        rule_);
     report_ = binder.pointer<Report>(task, Role::kReport);
     counts_ = binder.pointer<Counts>(task, Role::kValidCount);
   }
   void run(RunState& state, device::Stream& /*stream*/) override {
     const spec::UpdateInputs& update = state.inputs->step.update;
-    if (!update.apply || args_.n == 0) return;
+    if (!update.apply) return;
     if (report_ != nullptr ? report_->skipped : counts_->valid_tokens == 0) return;
-    args_.learning_rate = update.learning_rate;
-    args_.count = update.count;
-    args_.grad_scale = report_ != nullptr ? report_->grad_scale : 1.0F;
-    ops::adamw(env_.ops, args_);
+    std::visit(
+        [&](auto& args) {
+          if (args.n == 0) return;
+          args.learning_rate = update.learning_rate;
+          args.grad_scale = report_ != nullptr ? report_->grad_scale : 1.0F;
+          if constexpr (requires { args.count; }) args.count = update.count;
+          apply(args);
+        },
+        rule_);
   }
 
  private:
+  void choose_rule() {
+    const spec::OptimizerSpec& optimizer = env_.optimizer;
+    switch (optimizer.kind) {
+      case spec::OptimizerKind::kAdamW:
+      case spec::OptimizerKind::kAdam: {
+        ops::AdamwArgs args{};
+        args.beta1 = optimizer.beta1;
+        args.beta2 = optimizer.beta2;
+        args.eps = optimizer.eps;
+        if (optimizer.kind == spec::OptimizerKind::kAdam) args.decay = ops::AdamDecay::kInGradient;
+        rule_ = args;
+        break;
+      }
+      case spec::OptimizerKind::kSgd: {
+        ops::SgdArgs args{};
+        args.momentum = optimizer.momentum;
+        args.dampening = optimizer.dampening;
+        args.nesterov = optimizer.nesterov;
+        rule_ = args;
+        break;
+      }
+      case spec::OptimizerKind::kLion: {
+        ops::LionArgs args{};
+        args.beta1 = optimizer.beta1;
+        args.beta2 = optimizer.beta2;
+        rule_ = args;
+        break;
+      }
+    }
+  }
+
+  /// What this rank updates of the chunk: with ZeRO 0 the whole of it, as every other rank does.
+  template <typename T>
+  T* part_of(const Binder& binder, const Task& task, Role role, Plane plane) const {
+    if (env_.plan.zero_stage == 0) return binder.required<T>(task, role) + binder.chunk(task).run_offset;
+    return binder.shard<T>(task, role, plane);
+  }
+
+  template <typename Part>
+  static void bind_state(ops::AdamwArgs& args, const Part& part) {
+    args.moment1 = part(Role::kMoment1, Plane::kMoment1);
+    args.moment2 = part(Role::kMoment2, Plane::kMoment2);
+  }
+  template <typename Part>
+  static void bind_state(ops::SgdArgs& args, const Part& part) {
+    if (args.momentum > 0) args.buffer = part(Role::kMoment1, Plane::kMoment1);
+  }
+  template <typename Part>
+  static void bind_state(ops::LionArgs& args, const Part& part) {
+    args.moment = part(Role::kMoment1, Plane::kMoment1);
+  }
+
+  void apply(const ops::AdamwArgs& args) const { ops::adamw(env_.ops, args); }
+  void apply(const ops::SgdArgs& args) const { ops::sgd(env_.ops, args); }
+  void apply(const ops::LionArgs& args) const { ops::lion(env_.ops, args); }
+
   const Environment& env_;
-  ops::AdamwArgs args_{};
+  std::variant<ops::AdamwArgs, ops::SgdArgs, ops::LionArgs> rule_;
   const Report* report_ = nullptr;  // in_backward has none, but the step's counts
   const Counts* counts_ = nullptr;
 };

@@ -203,9 +203,10 @@ class Build {
   /// The optimizer on a chunk, and what makes its new working parameters whole again where every rank holds them whole.
   void emit_update(int chunk) {
     std::vector<Use> uses{{plane(layout_.master(), chunk), Access::kReadWrite, Role::kParam},
-                          {plane(Plane::kGradient, chunk), Access::kRead, Role::kParamGrad},
-                          {plane(Plane::kMoment1, chunk), Access::kReadWrite, Role::kMoment1},
-                          {plane(Plane::kMoment2, chunk), Access::kReadWrite, Role::kMoment2}};
+                          {plane(Plane::kGradient, chunk), Access::kRead, Role::kParamGrad}};
+    const int moments = layout_.grouping().moments;
+    if (moments >= 1) uses.push_back({plane(Plane::kMoment1, chunk), Access::kReadWrite, Role::kMoment1});
+    if (moments >= 2) uses.push_back({plane(Plane::kMoment2, chunk), Access::kReadWrite, Role::kMoment2});
     // A rank writes its own part only, so what stands beside it stays.
     if (layout_.has_master()) uses.push_back({plane(Plane::kWorking, chunk), Access::kReadWrite, Role::kTarget});
     if (plan_.update_mode != UpdateMode::kInBackward) {

@@ -11,7 +11,8 @@ namespace sluice::schedule {
 namespace {
 
 constexpr double kFloatBytes = sizeof(float);
-constexpr double kUpdateBytes = 28;  // an element: p, m, v read and written, g read, in f32
+// Of an update, an element in f32: the parameter read and written, its gradient read; each moment read and written.
+constexpr double kUpdateBytes = 12, kMomentBytes = 8;
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 double amount_of(const Price& price, Resource resource) {
@@ -210,10 +211,10 @@ Price PriceList::scatter(std::int64_t elements, bool accumulate) const {
   return exchange(machine_.scatter, "scatter.bytes_per_second", received, received + (accumulate ? 3 : 2) * own);
 }
 
-Price PriceList::update(std::int64_t elements, DType storage) const {
+Price PriceList::update(std::int64_t elements, const optim::Grouping& grouping) const {
   Price price = task();
-  const double copy_bytes = storage == DType::kF32 ? 0 : static_cast<double>(size_of(storage));
-  const double bytes = static_cast<double>(elements) * (kUpdateBytes + copy_bytes);
+  const double copy_bytes = grouping.storage == DType::kF32 ? 0 : static_cast<double>(size_of(grouping.storage));
+  const double bytes = static_cast<double>(elements) * (kUpdateBytes + kMomentBytes * grouping.moments + copy_bytes);
   const double seconds = bytes / positive(machine_.update_bytes_per_second, "update_bytes_per_second");
   if (on_device_) {
     price.device_seconds = seconds;
@@ -333,7 +334,7 @@ std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs
         prices.push_back(task.chunk >= 0 ? list.norm(shard_of(task)) : list.agree());
         break;
       case TaskKind::kUpdate:
-        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task), layout.storage()));
+        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task), layout.grouping()));
         break;
       case TaskKind::kForeign:
         prices.push_back(list.save(shard_of(task)));

@@ -511,6 +511,13 @@ std::string_view name_of(UpdateMode mode) {
   SLUICE_CHECK(false, "an update mode without a name");
 }
 
+std::string_view name_of(OptimizerKind kind) {
+  for (const auto& [known, name] : Names<OptimizerKind>::kTable) {
+    if (known == kind) return name;
+  }
+  SLUICE_CHECK(false, "an optimizer without a name");
+}
+
 std::string_view name_of(Precision precision) {
   for (const auto& [known, name] : Names<Precision>::kTable) {
     if (known == precision) return name;

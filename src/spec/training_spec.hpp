@@ -87,6 +87,8 @@ enum class OptimizerKind {
   kLion,   // Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2; decoupled weight decay
 };
 
+std::string_view name_of(OptimizerKind kind);  // "adamw", "adam", "sgd", "lion"
+
 /// beta1, beta2: of Adam and Lion. eps: of Adam. momentum and what follows: of SGD.
 struct OptimizerSpec {
   double beta1 = 0.9;

@@ -100,7 +100,7 @@ class Engine {
   /// Logits [vocab] that follow token `position` of one row. Valid until the next run.
   const float* next_logits(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load, std::int64_t position);
 
-  /// What this rank *owns*: over all ranks every element of the (master) parameters and both moments exactly once, in f32; of
+  /// What this rank *owns*: over all ranks every element of the (master) parameters and their moments exactly once, in f32; of
   /// frozen parameters the working ones. Stable addresses.
   const std::vector<HeldPiece>& owned_pieces() const noexcept;
   /// What this rank *holds*: owned parts and whole planes; filling them all restores the state.
@@ -108,7 +108,7 @@ class Engine {
   /// Runs the save graph: `write(i)` is called for every owned piece i, in an order the graph decides. Flushes before.
   void save(const std::function<void(std::size_t piece)>& write);
 
-  /// Updates applied so far (Adam's t).
+  /// Updates applied so far: Adam's t; SGD's first is another than its later ones.
   std::int64_t adam_count() const noexcept;
   /// fp16: where the loss scaler stands; none with other precisions.
   std::optional<spec::LossScaleState> loss_scale() const;

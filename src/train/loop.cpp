@@ -175,10 +175,9 @@ class Loop {
 }  // namespace
 
 LoopOutcome run_loop(const LoopSetup& setup) {
-  SLUICE_CHECK(
-      setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr && setup.observer != nullptr &&
-          (setup.valid == nullptr) == (setup.valid_sampler == nullptr),
-      "an incomplete loop");
+  SLUICE_CHECK(setup.engine != nullptr && setup.world != nullptr && setup.train != nullptr && setup.sampler != nullptr &&
+                   setup.observer != nullptr && (setup.valid == nullptr) == (setup.valid_sampler == nullptr),
+               "an incomplete loop");
   return Loop(setup).run();
 }
 

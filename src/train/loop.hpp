@@ -55,7 +55,7 @@ struct LoopSetup {
   comm::Communicator* world = nullptr;
   const data::Corpus* train = nullptr;
   const data::TrainingSampler* sampler = nullptr;
-  const data::Corpus* valid = nullptr;  // null: no evaluation
+  const data::Corpus* valid = nullptr;                     // null: no evaluation
   const data::EvaluationSampler* valid_sampler = nullptr;  // of valid
   bool keep_best = false;  // of the checkpoints of evaluated steps the one with the lowest loss is kept, whatever save.keep says
   spec::TrainingSpec training;

@@ -145,7 +145,8 @@ TEST(CommandLine, OtherVerbs) {
   const Command tokenize = parse({"data", "tokenize", "a.jsonl", "--set", "sluice.data.text_key=body", "--output", "x.bin"});
   EXPECT_EQ(tokenize.verb, Verb::kDataTokenize);
   EXPECT_EQ(tokenize.path, "x.bin");
-  EXPECT_THAT(settings_of(tokenize), ElementsAre("sluice.data.train=a.jsonl (FILE)", "sluice.data.text_key=body (--set sluice.data.text_key)"));
+  EXPECT_THAT(settings_of(tokenize),
+              ElementsAre("sluice.data.train=a.jsonl (FILE)", "sluice.data.text_key=body (--set sluice.data.text_key)"));
   EXPECT_EQ(g.generate.model, "runs/x");
   EXPECT_THAT(g.generate.prompt_tokens, ElementsAre(4, 5));
   EXPECT_EQ(g.generate.temperature, 0);
@@ -181,7 +182,15 @@ TEST(CommandLine, RefusalsNameTheNearestAndWhereHelpIs) {
   refused({"plan", "--ranks", "0"}, {"--ranks"});
   refused({"generate", "--model", "m"}, {"one of --prompt and --prompt-tokens"});
   refused({"generate", "--prompt", "p"}, {"--model is required"});
-  refused({"config", "check"}, {"needs a file"});
+  refused({"generate", "--model", "m", "--chat", "--prompt-tokens", "4"}, {"--chat", "--prompt-tokens"});
+  refused({"generate", "--model", "m", "--prompt", "p", "--temperature", "nan"},
+          {"--temperature: found nan, expected a number of at least 0"});
+  refused({"generate", "--model", "m", "--prompt", "p", "--top-p", "1.5"}, {"--top-p: found 1.5, expected a number above 0 and at most 1"});
+  refused({"generate", "--model", "m", "--prompt", "p", "--max-new-tokens", "0"},
+          {"--max-new-tokens: found 0, expected a number above 0;"});
+  refused({"config", "check"}, {"needs a file or options"});
+  // What training takes without a file can be checked without one.
+  EXPECT_EQ(parse({"config", "check", "--learning_rate", "1e-4"}).request.trainer.at("learning_rate"), "1e-4");
 }
 
 }  // namespace

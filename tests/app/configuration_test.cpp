@@ -442,6 +442,11 @@ TEST_F(ConfigurationTest, OptimizersOfDeepSpeed) {
   EXPECT_EQ(optimizer(R"({"type": "Lion", "params": {"lr": 1e-4, "weight_decay": 0.2}})"), expected);
   expected = {.decay_on = spec::DecayOn::kAll, .kind = spec::OptimizerKind::kSgd, .momentum = 0.9, .dampening = 0.1};
   EXPECT_EQ(optimizer(R"({"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}})"), expected);
+  for (const char* block : {R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.2}})", R"({"type": "Lion"})",
+                            R"({"type": "SGD"})", R"({"type": "SGD", "params": {"momentum": 0.9, "nesterov": true}})"}) {
+    EXPECT_THAT(problems(std::string("{\"optimizer\": ") + block + "}"), IsEmpty()) << block;
+  }
+  EXPECT_THAT(problems(R"({"optimizer": {"type": "SGD", "params": {"maximize": true}}})"), ElementsAre(HasSubstr("the loss is minimised")));
 }
 
 TEST_F(ConfigurationTest, OptimizersThatAreRefused) {

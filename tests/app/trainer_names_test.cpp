@@ -174,6 +174,7 @@ TEST(TrainerNames, OptimizersAndTheirSchedules) {
   }
   EXPECT_THAT(examined({{"optim", "adafactor"}}).problems, ElementsAre(HasSubstr("--optim: found adafactor, which is not supported")));
   EXPECT_THAT(examined({{"optim", "adamw_bnb_8bit"}}).problems, ElementsAre(HasSubstr("not supported")));
+  for (const char* name : {"lion_32bit", "sgd"}) EXPECT_THAT(examined({{"optim", name}}).problems, IsEmpty()) << name;
   const spec::OptimizerSpec lion = examined({{"optim", "lion_32bit"}}).configuration.training.optimizer;
   EXPECT_EQ(lion.kind, spec::OptimizerKind::kLion);
   EXPECT_EQ(lion.beta2, 0.999);  // the Trainer's adam_beta2, not Lion's own default

@@ -107,7 +107,8 @@ void attention(benchmark::State& state, int threads, device::Isa isa, std::int64
   ops::attention_forward(ctx, shape, qkv.data(), v, site, positions, out.data(), lse.data(), workspace.data());
   for (auto _ : state) {
     if (backward) {
-      ops::attention_backward(ctx, shape, qkv.data(), v, out.data(), lse.data(), dout.data(), site, positions, dqkv.data(), workspace.data());
+      ops::attention_backward(ctx, shape, qkv.data(), v, out.data(), lse.data(), dout.data(), site, positions, dqkv.data(),
+                              workspace.data());
     } else {
       ops::attention_forward(ctx, shape, qkv.data(), v, site, positions, out.data(), lse.data(), workspace.data());
     }

@@ -140,6 +140,29 @@ TEST(Manifest, RefusalsNameWhatWasFoundAndExpected) {
   expect_error<FormatError>([&] { manifest_from_json("half a manif", "m"); }, {"m: is not JSON (12 bytes)"});
 }
 
+TEST(Manifest, StatePlanesAreTheSameForAllThatHaveAny) {
+  const std::vector<ParamInfo> params{{"w", {4, 6}, DType::kF32}, {"b", {6}, DType::kF32}, {"frozen", {5}, DType::kF32}};
+  // Which planes w and b have beside "working"; 2 is "exp_avg_sq".
+  const auto fault = [&](const std::vector<int>& of_w, const std::vector<int>& of_b, std::int64_t elements_of_b = 6) {
+    std::vector<StoredPlane> planes(kPlaneCount);
+    for (int p = 0; p < kPlaneCount; ++p) planes[static_cast<std::size_t>(p)].plane = p;
+    for (int p = 0; p < 3; ++p) planes[0].pieces.push_back(whole_region(params, p));
+    for (const int plane : of_w) planes[static_cast<std::size_t>(plane)].pieces.push_back(whole_region(params, 0));
+    for (const int plane : of_b) planes[static_cast<std::size_t>(plane)].pieces.push_back(flat_region(params, 1, 0, elements_of_b));
+    return shards_fault(params, {{.file = "rank-00000.h5", .planes = planes}});
+  };
+  using ::testing::HasSubstr;
+  EXPECT_EQ(fault({}, {}), "") << "SGD";
+  EXPECT_EQ(fault({1}, {1}), "") << "SGD with momentum, Lion";
+  EXPECT_EQ(fault({1}, {}), "");
+  EXPECT_EQ(fault({1, 2}, {1, 2}), "") << "Adam";
+  EXPECT_EQ(fault({1, 2}, {}), "");
+  EXPECT_THAT(fault({1, 2}, {1}), HasSubstr("plane exp_avg_sq of parameter b"));
+  EXPECT_THAT(fault({1, 2}, {2}), HasSubstr("plane exp_avg of parameter b"));
+  EXPECT_THAT(fault({2}, {2}), HasSubstr("plane exp_avg of parameter w"));
+  EXPECT_THAT(fault({1}, {1}, 5), HasSubstr("plane exp_avg of parameter b"));
+}
+
 TEST(Manifest, NamesOfSteps) {
   EXPECT_EQ(step_name(50), "step-00000050");
   EXPECT_EQ(step_of_name("step-00000050"), 50);

@@ -237,6 +237,20 @@ TEST(ChunkLayout, FrozenChunksHaveTheWorkingPlaneAlone) {
   }
 }
 
+TEST(ChunkLayout, MomentsAreThoseThatTheOptimizerKeeps) {
+  Case c({300, 700, 200, 5000}, {0, 1, 0, 1}, 1024);
+  c.grouping.groups[1].is_trained = false;
+  for (int moments = 0; moments <= 2; ++moments) {
+    c.grouping.moments = moments;
+    const ChunkLayout layout = c.layout();
+    for (const Chunk& chunk : layout.chunks()) {
+      EXPECT_EQ(layout.has(Plane::kGradient, chunk), chunk.group == 0);
+      EXPECT_EQ(layout.has(Plane::kMoment1, chunk), chunk.group == 0 && moments >= 1);
+      EXPECT_EQ(layout.has(Plane::kMoment2, chunk), chunk.group == 0 && moments == 2);
+    }
+  }
+}
+
 TEST(Shards, ByStage) {
   // Rajbhandari et al. 2020, "ZeRO": stage 1 shards the optimizer states, 2 the gradients as well, 3 the parameters as well.
   // Planes: working, gradient, master, both moments.

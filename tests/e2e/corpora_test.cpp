@@ -298,6 +298,29 @@ TEST_F(CorporaRun, ADryRunShowsTheFirstSampleAndMakesNothing) {
   EXPECT_FALSE(fs::exists(path("dry")));
 }
 
+TEST_F(CorporaRun, TextIsContinuedWithTheTokenizerThatTheRunUsed) {
+  const auto generated = [](const std::string& model) {
+    return sluice({"generate", "--model", path(model), "--prompt", "a word", "--max-new-tokens", "3", "--temperature", "0", "--json"});
+  };
+  // A run without an export, as one that was stopped, has no tokenizer of its own.
+  const std::vector<std::string> chat{"--model", path("chatty"), "--data", path("chats.jsonl"), "--steps", "1"};
+  std::vector<std::string> bare = chat;
+  bare.insert(bare.end(), {"--set", "sluice.export=false"});
+  ASSERT_TRUE(ended_with(train(0, "exported", chat), 0));
+  ASSERT_TRUE(ended_with(train(0, "bare", bare), 0));
+  const ProgramOutcome from_export = generated("exported");
+  ASSERT_TRUE(ended_with(from_export, 0));
+  for (const char* part : {"bare", "bare/checkpoints/", "bare/checkpoints/step-00000001"}) {
+    EXPECT_EQ(generated(part).output, from_export.output) << part;
+  }
+  EXPECT_EQ(json::parse(read_all(path("bare/run.json"))).at("configuration").at("data").at("tokenizer"), path("chatty"));
+  // Bytes, though the model has more tokens than bytes.
+  ASSERT_TRUE(ended_with(
+      train(0, "bytes", {"--model", path("chatty"), "--data", path("text.txt"), "--steps", "1", "--set", "sluice.data.tokenizer=bytes"}),
+      0));
+  EXPECT_TRUE(ended_with(generated("bytes"), 0));
+}
+
 TEST_F(CorporaRun, DataThatCanNotBeUsedAreRefusedWithWhatToDo) {
   const auto refused = [&](const std::vector<std::string>& more, int code, const std::vector<std::string>& parts, int ranks = 0) {
     std::vector<std::string> words = {"--steps", "3"};

@@ -138,6 +138,41 @@ TEST_F(Export, GeneratesTheSameFromTheRunAndFromItsExport) {
       {"generate", "--model", run(), "--prompt-tokens", "1,10,7", "--max-new-tokens", "8", "--temperature", "1.5", "--top-p", "1e-6"});
   EXPECT_EQ(nucleus.output, from_run.output);
   EXPECT_TRUE(refused_with(sluice({"generate", "--model", run(), "--prompt", "text"}), 2, {"tokenizer", "--prompt-tokens"}));
+  // Not token 1, which its low 32 bits are.
+  EXPECT_TRUE(refused_with(sluice({"generate", "--model", run(), "--prompt-tokens", "4294967297"}), 2, {"prompt token 4294967297"}));
+}
+
+TEST_F(Export, ARunIsAModelToTrainFurther) {
+  const auto first_loss = [](const std::string& model, const std::string& name) {
+    const std::string output = *area_ / name;
+    const ProgramOutcome outcome =
+        run_program(area_->launch(2, {"train", "--model", model, "--data", *area_ / "tokens.bin", "--sequence-length", "16", "--steps", "1",
+                                      "--train-batch-size", "4", "--learning_rate", "1e-3", "--output", output}));
+    EXPECT_TRUE(ended_with(outcome, 0));
+    std::ifstream metrics(output + "/metrics.jsonl");
+    std::string line;
+    std::getline(metrics, line);
+    return json::parse(line).at("loss").get<double>();
+  };
+  const double from_export = first_loss(run() + "/model", "from_export");
+  EXPECT_EQ(first_loss(run(), "from_run"), from_export);
+  EXPECT_NE(first_loss(source(), "from_source"), from_export);
+}
+
+TEST_F(Export, WeightsThatAreNotAllThereAreToldByADryRun) {
+  area_->write("cut/config.json", bytes_of(source() + "/config.json"));
+  const std::string weights = bytes_of(source() + "/model.safetensors");
+  area_->write("cut/model.safetensors", weights.substr(0, weights.size() / 2));
+  const std::vector<std::string> words{
+      "train", "--model",  *area_ / "cut", "--data", *area_ / "tokens.bin", "--sequence-length", "16", "--steps", "1", "--train-batch-size",
+      "4",     "--dry-run"};
+  EXPECT_TRUE(refused_with(sluice(words), 4, {"cut/model.safetensors", "cut short or damaged"}));
+}
+
+TEST_F(Export, ATokenizerIsTakenFromAFolderThatHasOne) {
+  EXPECT_TRUE(refused_with(sluice({"checkpoint", "export", run(), "--to", "hf", "--output", *area_ / "none", "--tokenizer", source()}), 2,
+                           {"--tokenizer", "source", "tokenizer.json"}));
+  EXPECT_FALSE(fs::exists(*area_ / "none"));
 }
 
 }  // namespace

@@ -221,6 +221,12 @@ TEST_F(Train, ANewRunBeginsAtANamedCheckpointAndThenGoesOnWithItsOwn) {
   const Records first = read_records(run("first")), branch = read_records(run("branch"));
   for (std::size_t i = 20; i < 30; ++i) EXPECT_EQ(branch.steps[i - 20].loss, first.steps[i].loss);
   EXPECT_EQ(branch.steps.size(), 25U);
+  // Lion's moment lies in the plane of Adam's first one, but isn't the same thing.
+  EXPECT_TRUE(
+      refused_with(run_program(area_->train(2, "other-optimizer",
+                                            {"--steps", "40", "--set", "optimizer.type=Lion", "--set", "optimizer.params={\"lr\": 1e-4}",
+                                             "--resume", run("first") + "/checkpoints/step-00000020"})),
+                   2, {"step-00000020", "optimizer adamw", "lion is asked", "--model"}));
 }
 
 TEST_F(Train, DumpsItsGraph) {

@@ -32,6 +32,14 @@ TEST(ByteTokenizerInterface, EveryByteIsItsToken) {
   expect_error<RequestError>([&] { tokenizer->decode(bad, true); }, {"token 1", "found 257"});
 }
 
+TEST(DecodeForShow, WhatTheTokenizerDoesNotHaveIsReplaced) {
+  const auto tokenizer = make_byte_tokenizer();
+  const auto shown = [&](const std::vector<std::int32_t>& ids) { return decode_for_show(*tokenizer, ids, true); };
+  EXPECT_EQ(shown({'h', 'i'}), "hi");
+  EXPECT_EQ(shown({530, 'h', 'i', 9999, 600}), "\xEF\xBF\xBDhi\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(shown({}), "");
+}
+
 TEST(OpenTokenizer, FindsTheFile) {
   const TempDir directory;
   EXPECT_EQ(open_tokenizer(directory.path()), nullptr);

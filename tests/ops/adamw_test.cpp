@@ -56,18 +56,25 @@ TEST(Adamw, FollowsTheAlgorithmInF64) {
 }
 
 TEST(Adamw, EveryBodyHasTheSameBits) {
-  for (const std::int64_t n : {1, 8, 17, 255, 256, 1000, 20001}) {
-    State expected = make_state(n);
-    std::vector<State> fast(fast_contexts().size(), expected);
-    for (std::int64_t t = 1; t <= 3; ++t) {
-      const Values grad = normal_values(n, 7 + static_cast<std::uint64_t>(t), 0.1f);
-      adamw(reference_context(), args_of(expected, grad, t));
-      for (std::size_t i = 0; i < fast.size(); ++i) adamw(fast_contexts()[i], args_of(fast[i], grad, t));
-    }
-    for (std::size_t i = 0; i < fast.size(); ++i) {
-      EXPECT_TRUE(same_bits(fast[i].param, expected.param)) << text_of(fast_contexts()[i]) << " n " << n;
-      EXPECT_TRUE(same_bits(fast[i].moment1, expected.moment1));
-      EXPECT_TRUE(same_bits(fast[i].moment2, expected.moment2));
+  for (const AdamDecay decay : {AdamDecay::kDecoupled, AdamDecay::kInGradient}) {
+    for (const std::int64_t n : {1, 8, 17, 255, 256, 1000, 20001}) {
+      State expected = make_state(n);
+      std::vector<State> fast(fast_contexts().size(), expected);
+      for (std::int64_t t = 1; t <= 3; ++t) {
+        const Values grad = normal_values(n, 7 + static_cast<std::uint64_t>(t), 0.1f);
+        const auto update = [&](const Context& ctx, State& s) {
+          AdamwArgs args = args_of(s, grad, t);
+          args.decay = decay;
+          adamw(ctx, args);
+        };
+        update(reference_context(), expected);
+        for (std::size_t i = 0; i < fast.size(); ++i) update(fast_contexts()[i], fast[i]);
+      }
+      for (std::size_t i = 0; i < fast.size(); ++i) {
+        EXPECT_TRUE(same_bits(fast[i].param, expected.param)) << text_of(fast_contexts()[i]) << " n " << n;
+        EXPECT_TRUE(same_bits(fast[i].moment1, expected.moment1));
+        EXPECT_TRUE(same_bits(fast[i].moment2, expected.moment2));
+      }
     }
   }
 }
@@ -120,6 +127,14 @@ TEST(Adamw, ZeroGradientOnlyDecays) {
   const Values before = s.param;
   adamw(make_cpu_context(1), args_of(s, Values(100), 1));
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_FLOAT_EQ(s.param[i], before[i] * (1 - 1e-4f));
+  // In the gradient, decay moves by the rate, however large the parameter.
+  s = make_state(100);
+  AdamwArgs args = args_of(s, before, 1);
+  const Values none(100);
+  args.grad = none.data();
+  args.decay = AdamDecay::kInGradient;
+  adamw(make_cpu_context(1), args);
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(s.param[i], before[i] - std::copysign(1e-3f, before[i]), 1e-7);
 }
 
 TEST(Adamw, RefusesBadArguments) {

@@ -106,6 +106,15 @@ TEST(Trainable, WhatFindsNothingIsRefusedWithNames) {
   testing::expect_error<RequestError>([] { trained({"(h"}); }, {"sluice.trainable", "\"(h\" is no regular expression"});
 }
 
+TEST(Policy, StateIsWhatTheOptimizerKeeps) {
+  EXPECT_EQ(moments_of({}), 2);
+  EXPECT_EQ(moments_of({.kind = spec::OptimizerKind::kAdam}), 2);
+  EXPECT_EQ(moments_of({.kind = spec::OptimizerKind::kLion}), 1);
+  EXPECT_EQ(moments_of({.kind = spec::OptimizerKind::kSgd}), 0);
+  EXPECT_EQ(moments_of({.kind = spec::OptimizerKind::kSgd, .momentum = 0.5}), 1);
+  EXPECT_EQ(group_parameters(layered(), {.optimizer = {.kind = spec::OptimizerKind::kLion}}).moments, 1);
+}
+
 TEST(Policy, ANormIsNeededToClipAndToFindOverflows) {
   spec::TrainingSpec training;
   training.optimizer.gradient_clipping = 0;

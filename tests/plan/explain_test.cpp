@@ -57,6 +57,11 @@ TEST_F(Explain, TellsWhatIsStoredIn16Bits) {
   const std::string text = explain(request, search(request));
   EXPECT_THAT(text, HasSubstr("bf16: working parameters, activations and saved tensors in 2 bytes a number"));
   EXPECT_THAT(text, HasSubstr("master "));
+  EXPECT_THAT(text, HasSubstr("master parameters, gradients and moments in f32"));
+  request.training.optimizer.kind = spec::OptimizerKind::kSgd;
+  const std::string plain = explain(request, search(request));
+  EXPECT_THAT(plain, HasSubstr("master parameters and gradients in f32"));
+  EXPECT_THAT(plain, ::testing::Not(HasSubstr("moments")));
 }
 
 TEST_F(Explain, TellsWhatIsFrozen) {

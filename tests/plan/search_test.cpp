@@ -209,12 +209,34 @@ TEST(Search, UpdatesInBackwardOnlyWhenNothingIsClipped) {
                           [](const Refusal& r) { return r.plan.update_mode == UpdateMode::kInBackward; }));
 }
 
+std::int64_t bytes_of(const PlanResult& result, schedule::BufferTag tag) {
+  std::int64_t bytes = 0;
+  for (const TagBytes& each : result.prediction.tags) bytes += each.tag == tag ? each.bytes : 0;
+  return bytes;
+}
+
+TEST(Search, PlansTheStateThatTheOptimizerKeeps) {
+  PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
+  request.pins.zero_stage = 1;
+  const PlanResult adam = search(request);
+  request.training.optimizer.kind = spec::OptimizerKind::kLion;
+  const PlanResult lion = search(request);
+  expect_true(request, lion);
+  request.training.optimizer.kind = spec::OptimizerKind::kSgd;
+  const PlanResult sgd = search(request);
+  expect_true(request, sgd);
+  // The chunks, and with them the blocks that don't divide evenly, are each plan's own.
+  const auto whole = static_cast<double>(bytes_of(adam, schedule::BufferTag::kMoments));
+  EXPECT_NEAR(2.0 * static_cast<double>(bytes_of(lion, schedule::BufferTag::kMoments)), whole, 1e-3 * whole);
+  EXPECT_EQ(bytes_of(sgd, schedule::BufferTag::kMoments), 0);
+  EXPECT_LT(lion.prediction.seconds, adam.prediction.seconds);
+  EXPECT_LT(sgd.prediction.seconds, lion.prediction.seconds);
+  // Where two moments don't fit, one or none may.
+  request.budget.device_bytes = device_bytes(sgd.prediction) + kMiB;
+  EXPECT_NO_THROW(search(request));
+}
+
 TEST(Search, Plans16BitStorage) {
-  const auto bytes_of = [](const PlanResult& result, schedule::BufferTag tag) {
-    std::int64_t bytes = 0;
-    for (const TagBytes& each : result.prediction.tags) bytes += each.tag == tag ? each.bytes : 0;
-    return bytes;
-  };
   PlanRequest request = plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
   request.pins.zero_stage = 1;
   request.training.batch.micro_batch = 4;

@@ -78,12 +78,15 @@ TEST_F(PriceListTest, CollectivesAndPassesCostWhatTheMachineSays) {
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, 4, false)), 0.5 + 1.0);  // 1 KiB from the other rank
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.scatter(512, true)), 0.25 + 2.0);
   EXPECT_DOUBLE_EQ(list.gather(512, 4, false).comm_thread_seconds, 1.0);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, DType::kF32)), 2.0);  // 112 bytes at 56
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25)), 2.0);                // 100 bytes at half of the node's 100
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {})), 2.0);  // 112 bytes at 56
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25)), 2.0);       // 100 bytes at half of the node's 100
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.agree()), 0.125);
   // 2 bytes an element to be gathered, and two more to be written by an update.
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(1024, 2, false)), 0.5 + 1.0);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, DType::kBF16)), 28 * 30 / 56.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kBF16})), 28 * 30 / 56.0);
+  // A moment is read and written: 8 bytes an element.
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.moments = 1})), 28 * 20 / 56.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kF16, .moments = 0})), 28 * 14 / 56.0);
   const PriceList single(m, 1, 4);
   EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(512, 4, false)), 0);
   EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(256, 4, true)), 2 * 1024 / 100.0);

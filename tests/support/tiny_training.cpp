@@ -182,7 +182,8 @@ std::string TinyRank::state() {
   }
   std::size_t expected = 0;
   const optim::Grouping& grouping = engine_->build_inputs().layout->grouping();
-  for (int p = 0; p < static_cast<int>(engine_->model().params.size()); ++p) expected += grouping.trains(p) ? 3 : 1;
+  for (int p = 0; p < static_cast<int>(engine_->model().params.size()); ++p)
+    expected += grouping.trains(p) ? 1 + static_cast<std::size_t>(grouping.moments) : 1;
   SLUICE_CHECK(planes.size() == expected, planes.size(), " planes were saved");
   std::string whole;
   for (const auto& [key, plane] : planes) {

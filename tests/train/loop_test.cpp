@@ -77,6 +77,7 @@ class LoopTest : public ::testing::Test {
     spec::LossScaleSpec loss_scale;
     bool warms_up = false;
     std::vector<std::string> trainable;
+    spec::OptimizerSpec optimizer = tiny_training().optimizer;
     std::string run = "run";
     checkpoint::Hook hook;
     std::function<void(std::int64_t)> after_step;  // of rank 0
@@ -97,6 +98,7 @@ class LoopTest : public ::testing::Test {
     if (job.warms_up) training.schedule = tiny_schedule(job.peak);
     training.precision = job.precision;
     training.trainable = job.trainable;
+    training.optimizer = job.optimizer;
     training.loss_scale = job.loss_scale;
     std::mutex mutex;
     std::map<std::pair<int, int>, std::vector<float>> state;
@@ -246,6 +248,48 @@ TEST_F(LoopTest, ResumesToTheSameBitsIn16Bits) {
       EXPECT_TRUE(last->state == whole.state) << "the final parameters or moments differ in bits";
       EXPECT_EQ(last->outcome.progress, whole.outcome.progress);
     }
+  }
+}
+
+TEST_F(LoopTest, EveryOptimizerResumesToTheSameBits) {
+  struct Kind {
+    spec::OptimizerKind kind;
+    double momentum, dampening;
+    std::array<bool, 3> planes;  // working, exp_avg, exp_avg_sq
+  };
+  for (const Kind& each : {Kind{spec::OptimizerKind::kAdam, 0, 0, {true, true, true}},
+                           {spec::OptimizerKind::kSgd, 0, 0, {true, false, false}},
+                           {spec::OptimizerKind::kSgd, 0.9, 0.25, {true, true, false}},
+                           {spec::OptimizerKind::kLion, 0, 0, {true, true, false}}}) {
+    SCOPED_TRACE("kind " + std::to_string(static_cast<int>(each.kind)) + ", momentum " + std::to_string(each.momentum));
+    Job job;
+    job.optimizer.kind = each.kind;
+    job.optimizer.momentum = each.momentum;
+    job.optimizer.dampening = each.dampening;
+    job.peak = each.kind == spec::OptimizerKind::kSgd ? 0.3 : 1e-3;
+    job.precision = each.momentum > 0 ? spec::Precision::kBf16 : spec::Precision::kFp32;
+    job.run = "whole" + std::to_string(static_cast<int>(each.kind)) + (each.momentum > 0 ? "m" : "");
+    Result whole;
+    run(job, whole);
+    Job part = job;
+    part.run = "parts" + job.run;
+    std::vector<double> joined;
+    std::optional<Result> last;
+    for (const std::int64_t steps : {0, 1, 4, 8}) {  // before and just after the first update, which is SGD's special one
+      part.steps = steps;
+      if (steps > 0) part.zero_stage = 3 - part.zero_stage % 2;  // 2 and 3 have one signature
+      run(part, last.emplace());
+      for (const double loss : losses(*last)) joined.push_back(loss);
+    }
+    EXPECT_EQ(joined, losses(whole));
+    EXPECT_TRUE(last->state == whole.state) << "the final parameters or moments differ in bits";
+    const checkpoint::Manifest manifest = checkpoint::read_manifest((folder_ / part.run / "checkpoints" / "step-00000008").string());
+    std::array<std::int64_t, 3> held{};
+    for (const checkpoint::ShardInfo& shard : manifest.shards) {
+      for (const checkpoint::StoredPlane& plane : shard.planes) held[static_cast<std::size_t>(plane.plane)] += plane.elements;
+    }
+    for (std::size_t plane = 0; plane < 3; ++plane) EXPECT_EQ(held[plane], each.planes[plane] ? held[0] : 0) << plane;
+    EXPECT_TRUE(checkpoint::verify_checkpoint((folder_ / part.run / "checkpoints" / "step-00000008").string(), true).whole());
   }
 }
 
