@@ -53,10 +53,6 @@ std::string local_time(std::int64_t seconds) {
   return text.data();
 }
 
-Json document(const std::string& text) {
-  return text.empty() ? Json() : Json::parse(text);
-}
-
 // Elements of each plane over all shards.
 std::array<std::int64_t, kPlaneCount> plane_elements(const Manifest& manifest) {
   std::array<std::int64_t, kPlaneCount> sums{};
@@ -305,37 +301,15 @@ std::string to_json(const std::vector<Entry>& entries) {
 }
 
 std::string summary_json(const Manifest& manifest) {
-  const Progress& progress = manifest.progress;
+  // The manifest's own text with the position on top, without what only a reader of shards needs.
+  Json value = Json::parse(to_json(manifest));
+  const Json progress = value.at("progress");
+  value.update(progress);
+  for (const char* key : {"progress", "manifest_xxh64", "format", "block_bytes", "index"}) value.erase(key);
+  for (Json& shard : value.at("shards")) shard = {{"file", shard.at("file")}, {"bytes", shard.at("bytes")}};
+  value["bytes"] = manifest.bytes();
   const auto sums = plane_elements(manifest);
-  Json planes;
-  for (int i = 0; i < kPlaneCount; ++i) planes[std::string(kPlaneNames[i])] = sums[static_cast<std::size_t>(i)];
-  Json shards = Json::array();
-  for (const ShardInfo& shard : manifest.shards) shards.push_back({{"file", shard.file}, {"bytes", shard.bytes}});
-  Json params = Json::array();
-  for (const ParamInfo& param : manifest.params) {
-    params.push_back({{"name", param.name}, {"shape", param.shape}, {"dtype", sluice::name_of(param.dtype)}});
-  }
-  const Json value = {{"version", manifest.version},
-                      {"save_id", manifest.save_id},
-                      {"writer", manifest.writer},
-                      {"created", manifest.created},
-                      {"step", progress.step},
-                      {"samples", progress.samples},
-                      {"adam_count", progress.adam_count},
-                      {"global_batch", progress.global_batch},
-                      {"epoch", progress.epoch},
-                      {"samples_per_epoch", progress.samples_per_epoch},
-                      {"seed", progress.seed},
-                      {"attempt", progress.attempt},
-                      {"bytes", manifest.bytes()},
-                      {"elements", std::move(planes)},
-                      {"model", document(manifest.documents.model)},
-                      {"training", document(manifest.documents.training)},
-                      {"plan", document(manifest.documents.plan)},
-                      {"signature", document(manifest.documents.signature)},
-                      {"fingerprint", document(manifest.documents.fingerprint)},
-                      {"shards", std::move(shards)},
-                      {"parameters", std::move(params)}};
+  for (int i = 0; i < kPlaneCount; ++i) value["elements"][std::string(kPlaneNames[i])] = sums[static_cast<std::size_t>(i)];
   return value.dump(2) + "\n";
 }
 

@@ -93,6 +93,8 @@ TEST(Catalog, ShowsWhatAManifestHolds) {
   EXPECT_EQ(value["elements"]["exp_avg"], 37 * 19 + 6 * 5 * 7 + 23 + 1 + 3 * 211);
   EXPECT_EQ(value["model"]["layers"], 2);
   EXPECT_EQ(value["shards"].size(), 2U);
+  EXPECT_FALSE(value["shards"][0].contains("planes"));
+  EXPECT_FALSE(value.contains("progress"));
   EXPECT_EQ(value["parameters"][0]["name"], "wte.weight");
   const json verified = json::parse(to_json(verify_checkpoint(dir / "step-00000030", true)));
   EXPECT_EQ(verified["whole"], true);
