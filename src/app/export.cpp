@@ -156,7 +156,7 @@ std::string describe(const Exported& exported) {
   std::string along;
   for (const std::string& name : exported.copied) along += cat(", ", name);
   return cat("exported to ", exported.path, ": ", format_bytes(exported.bytes), " of weights",
-             along.empty() ? ", no tokenizer (none is known of the run)" : along);
+             along.empty() ? ", no tokenizer (a token is a byte, or none is known of the run)" : along);
 }
 
 int export_command(const Command& command) {
