@@ -1,10 +1,8 @@
 #include "app/export.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
@@ -66,32 +64,43 @@ std::string meant_tokenizer(const std::string& tokenizer, const std::string& mod
   return fs::exists(exported / "config.json") ? exported.string() : used.empty() ? model_path : used;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) throw IoError("writing", path.string(), errno);
+/// What the run stored its parameters as.
+DType trained_dtype(const checkpoint::Manifest& manifest, const std::string& source) {
+  const std::string& training = manifest.documents.training;
+  return training.empty() ? DType::kF32 : spec::dtype_of(spec::training_spec_from_json(training, source).precision);
 }
 
 void write_weights(const ExportRequest& request, const checkpoint::Manifest& manifest, const spec::ModelSpec& model, const fs::path& to,
                    Exported& exported) {
   std::vector<formats::TensorPlace> places;
   for (const checkpoint::ParamInfo& param : manifest.params)
-    places.push_back({formats::tensor_name(model, param.name), param.shape, request.dtype});
+    places.push_back({formats::tensor_name(model, param.name), param.shape, exported.dtype});
   formats::SafetensorsSetWriter writer(to.string(), places);
   const auto self = comm::make_single_rank();
-  std::vector<float> values;
+  std::vector<float> values(static_cast<std::size_t>(kPieceElements));
+  std::vector<checkpoint::Piece> pieces;
+  std::int64_t held = 0;
+  // Loading reads manifest and shard headers each time, so small parameters share a call.
+  const auto pass_on = [&] {
+    checkpoint::load_checkpoint(*self, request.from, manifest.params, pieces);
+    for (const checkpoint::Piece& piece : pieces) {
+      writer.write(places[static_cast<std::size_t>(piece.region.param)].name, piece.region.flat_begin, piece.region.elements,
+                   static_cast<const float*>(piece.data));
+    }
+    pieces.clear();
+    held = 0;
+  };
   for (std::size_t p = 0; p < manifest.params.size(); ++p) {
     const std::int64_t elements = manifest.params[p].elements();
-    for (std::int64_t begin = 0; begin < elements; begin += kPieceElements) {
-      const std::int64_t count = std::min(kPieceElements, elements - begin);
-      values.resize(static_cast<std::size_t>(count));
-      checkpoint::load_checkpoint(
-          *self, request.from, manifest.params,
-          {{"working", checkpoint::flat_region(manifest.params, static_cast<int>(p), begin, count), values.data()}});
-      writer.write(places[p].name, begin, count, values.data());
+    for (std::int64_t begin = 0; begin < elements;) {
+      const std::int64_t count = std::min(kPieceElements - held, elements - begin);
+      pieces.push_back({"working", checkpoint::flat_region(manifest.params, static_cast<int>(p), begin, count), values.data() + held});
+      held += count;
+      begin += count;
+      if (held == kPieceElements) pass_on();
     }
   }
+  if (!pieces.empty()) pass_on();
   writer.finish();
   exported.bytes = writer.bytes();
 }
@@ -99,8 +108,7 @@ void write_weights(const ExportRequest& request, const checkpoint::Manifest& man
 }  // namespace
 
 Exported export_to_hf(const ExportRequest& request) {
-  const auto self = comm::make_single_rank();
-  const checkpoint::Manifest manifest = checkpoint::open_checkpoint(*self, request.from);
+  const checkpoint::Manifest manifest = checkpoint::read_manifest(request.from);
   const spec::ModelSpec model = spec::model_spec_from_json(manifest.documents.model, request.from);
   fs::path to = fs::absolute(request.to).lexically_normal();
   if (!to.has_filename()) to = to.parent_path();
@@ -119,7 +127,8 @@ Exported export_to_hf(const ExportRequest& request) {
 
   Exported exported;
   exported.path = to.string();
-  write_text(partial / "config.json", formats::config_from_model_spec(model, request.dtype));
+  exported.dtype = request.dtype ? *request.dtype : trained_dtype(manifest, request.from);
+  write_file_atomically((partial / "config.json").string(), formats::config_from_model_spec(model, exported.dtype));
   write_weights(request, manifest, model, partial, exported);
   for (const char* name : kAlong) {
     const fs::path source = fs::path(request.tokenizer) / name;
@@ -163,12 +172,7 @@ int export_command(const Command& command) {
   ExportRequest request;
   request.from = newest_whole(command.path);
   request.to = command.exporting.output;
-  const checkpoint::Manifest manifest = checkpoint::read_manifest(request.from);
-  const std::string& dtype = command.exporting.dtype;
-  request.dtype = !dtype.empty() ? dtype_from_name(dtype)
-                  : manifest.documents.training.empty()
-                      ? DType::kF32
-                      : dtype_of(spec::training_spec_from_json(manifest.documents.training, request.from).precision);
+  if (!command.exporting.dtype.empty()) request.dtype = dtype_from_name(command.exporting.dtype);
   request.tokenizer = command.exporting.tokenizer;
   if (request.tokenizer.empty()) {
     request.tokenizer = exported_tokenizer({}, request.from);
@@ -179,7 +183,7 @@ int export_command(const Command& command) {
   const Exported exported = export_to_hf(request);
   if (command.json) {
     const nlohmann::ordered_json json{
-        {"path", exported.path}, {"bytes", exported.bytes}, {"dtype", name_of(request.dtype)}, {"files", exported.copied}};
+        {"path", exported.path}, {"bytes", exported.bytes}, {"dtype", name_of(exported.dtype)}, {"files", exported.copied}};
     std::printf("%s\n", json.dump().c_str());
   } else {
     std::printf("%s\n", describe(exported).c_str());

@@ -2,6 +2,7 @@
 // A checkpoint as the Hugging Face directory that other programs load.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,19 +12,20 @@
 namespace sluice::app {
 
 struct ExportRequest {
-  std::string from;           // a checkpoint's directory
-  std::string to;             // the directory to be made
-  std::string tokenizer;      // a directory whose tokenizer and generation settings go along; empty: none
-  DType dtype = DType::kF32;  // of the weights; also kBF16, kF16
+  std::string from;            // a checkpoint's directory
+  std::string to;              // the directory to be made
+  std::string tokenizer;       // a directory whose tokenizer and generation settings go along; empty: none
+  std::optional<DType> dtype;  // of the weights: kF32, kBF16 or kF16; absent: what the run trained in
 };
 
 struct Exported {
   std::string path;
+  DType dtype = DType::kF32;        // of the weights
   std::int64_t bytes = 0;           // of the weights
   std::vector<std::string> copied;  // names of the files that went along
 };
 
-/// Writes config.json, the weights and what goes along, tensor by tensor (64 MiB of memory at a time), into a directory beside `to` which
+/// Writes config.json, the weights and what goes along, 64 MiB at a time, into a directory beside `to` which
 /// then takes its name: what stood there is whole until the new one is, and is then removed. Every byte read is checked. Local; waits for
 /// the disk. Throws FormatError for a damaged checkpoint, RequestError where `to` holds something that isn't an export, IoError.
 Exported export_to_hf(const ExportRequest& request);

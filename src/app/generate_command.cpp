@@ -119,7 +119,8 @@ int generate_command(const Command& command) {
   setup.model = model;
   setup.training.batch = {1, 1, 1, row};
   setup.training.trainable = {smallest_parameter(model)};
-  setup.plan.threads = threads_per_rank(wanted.threads, 1, device::read_cpu_facts().cores, device::read_cpu_facts());
+  const device::CpuFacts facts = device::read_cpu_facts();
+  setup.plan.threads = threads_per_rank(wanted.threads, 1, facts.cores, facts);
   setup.plan.chunk_elements = 1 << 22;
   setup.plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), 0);
   setup.group = world.get();

@@ -539,7 +539,6 @@ class Job {
     request.from = cat(directory_->checkpoints(), "/", best ? status_.best_checkpoint : status_.last_checkpoint);
     request.to = directory_->path() + "/model";
     request.tokenizer = exported_tokenizer(configuration_.tokenizer, configuration_.model_path);
-    request.dtype = spec::dtype_of(configuration_.training.precision);
     log_.note(
         cat(describe(export_to_hf(request)), best ? cat(", the best by validation loss (", status_.best_checkpoint, ")") : std::string()));
   }
