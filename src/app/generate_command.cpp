@@ -122,7 +122,7 @@ int generate_command(const Command& command) {
   const device::CpuFacts facts = device::read_cpu_facts();
   setup.plan.threads = threads_per_rank(wanted.threads, 1, facts.cores, facts);
   setup.plan.chunk_elements = 1 << 22;
-  setup.plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), 0);
+  setup.plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2), spec::Activation::kKeep);
   setup.group = world.get();
   setup.device = device.get();
   train::Engine engine(setup);

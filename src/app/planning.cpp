@@ -160,8 +160,8 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
   }
   if (batch.micro_batch > 0 && batch.micro_batch != plan.micro_batch)
     return cat("its micro-batch is ", plan.micro_batch, ", ", batch.micro_batch, " is asked");
-  if (static_cast<std::int64_t>(plan.recompute.size()) != 2 * request.model->layers + 2)
-    return cat("it is for a model of ", (static_cast<std::int64_t>(plan.recompute.size()) - 2) / 2, " layers");
+  if (static_cast<std::int64_t>(plan.activations.size()) != 2 * request.model->layers + 2)
+    return cat("it is for a model of ", (static_cast<std::int64_t>(plan.activations.size()) - 2) / 2, " layers");
   if (request.configuration->threads > 0 && plan.threads != request.configuration->threads)
     return cat("it is for ", plan.threads, " threads a rank, ", request.configuration->threads, " are asked");
   if (plan.update_mode == spec::UpdateMode::kInBackward && optim::needs_norm(request.configuration->training))

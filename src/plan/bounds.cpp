@@ -43,13 +43,14 @@ std::int64_t persistent_bytes(const chunks::ChunkLayout& layout, int zero_stage,
 
 }  // namespace
 
-std::int64_t MemoryBound::bytes(const std::vector<std::uint8_t>& recompute) const {
+std::int64_t MemoryBound::bytes(const Activations& activations) const {
   std::int64_t most = 0, kept = 0;
+  const auto is_kept = [&](std::size_t s) { return activations[s] == spec::Activation::kKeep; };
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
     // Its own saved tensors stand in its backward and, unless they stay in staging, in its forward, kept or not.
-    const std::int64_t in_forward = recompute[s] == 0 || forward_stores_saved ? saved_bytes[s] : 0;
+    const std::int64_t in_forward = is_kept(s) || forward_stores_saved ? saved_bytes[s] : 0;
     most = std::max(most, kept + std::max(in_forward + forward_bytes[s], saved_bytes[s] + backward_bytes[s]));
-    if (recompute[s] == 0) kept += saved_bytes[s];
+    if (is_kept(s)) kept += saved_bytes[s];
   }
   return persistent_bytes + rcache_bytes + most;
 }
@@ -124,7 +125,7 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
   return bound;
 }
 
-std::vector<std::uint8_t> least_recompute(const MemoryBound& memory, std::int64_t bytes) {
+Activations least_recompute(const MemoryBound& memory, std::int64_t bytes) {
   std::vector<std::size_t> order;
   for (std::size_t s = 0; s < memory.saved_bytes.size(); ++s) {
     if (memory.saved_bytes[s] > 0 && memory.recompute_seconds[s] > 0) order.push_back(s);
@@ -133,9 +134,9 @@ std::vector<std::uint8_t> least_recompute(const MemoryBound& memory, std::int64_
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return worth(a) != worth(b) ? worth(a) > worth(b) : a > b; });
   const auto first_of_order = [&](std::size_t count) {
-    std::vector<std::uint8_t> recompute(memory.saved_bytes.size(), 0);
-    for (std::size_t i = 0; i < count; ++i) recompute[order[i]] = 1;
-    return recompute;
+    Activations activations(memory.saved_bytes.size(), spec::Activation::kKeep);
+    for (std::size_t i = 0; i < count; ++i) activations[order[i]] = spec::Activation::kRecompute;
+    return activations;
   };
   // More recomputation never needs more bytes, so the least count is found by halving.
   std::size_t few = 0, many = order.size();
@@ -176,9 +177,9 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
     for (const Phase phase : {Phase::kForward, Phase::kRecompute, Phase::kBackward, Phase::kForwardBackward}) {
       if (!segment.has_phase(phase)) continue;
       if (phase == Phase::kForward && segment.has_phase(Phase::kForwardBackward)) continue;  // the head
-      if (phase == Phase::kRecompute && (plan.recompute[s] == 0 || !has_backward)) continue;
+      if (phase == Phase::kRecompute && (!plan.recomputes(s) || !has_backward)) continue;
       if (phase == Phase::kBackward && !has_backward) continue;
-      const std::tuple key{segment.kind(), phase, phase != Phase::kForward || (plan.recompute[s] == 0 && has_backward), trained};
+      const std::tuple key{segment.kind(), phase, phase != Phase::kForward || (!plan.recomputes(s) && has_backward), trained};
       auto it = known.find(key);
       if (it == known.end())
         it = known.emplace(key, list.compute(whole, layout.grouping(), segment, phase, shape, std::get<bool>(key))).first;

@@ -8,6 +8,8 @@
 
 namespace sluice::plan {
 
+using Activations = std::vector<spec::Activation>;
+
 /// Device bytes of one rank by a walk over the segments: what is alive at each of them. Placement needs this or a little more.
 struct MemoryBound {
   std::int64_t persistent_bytes = 0;
@@ -18,14 +20,14 @@ struct MemoryBound {
   std::vector<std::int64_t> backward_bytes;  // while its backward runs
   std::vector<std::int64_t> saved_bytes;     // what its forward saves
   std::vector<double> recompute_seconds;     // 0 where it can't be recomputed
-  /// Of a plan that recomputes as `recompute` says.
-  std::int64_t bytes(const std::vector<std::uint8_t>& recompute) const;
+  /// Of a plan with these activations, kept or recomputed.
+  std::int64_t bytes(const Activations& activations) const;
 };
 MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan);
 
 /// Recomputation that brings the bound to at most `bytes`: segments in the order of saved bytes a second of recomputing, of a
 /// kind the last layers first, as few as suffice; all of them where none suffice.
-std::vector<std::uint8_t> least_recompute(const MemoryBound& memory, std::int64_t bytes);
+Activations least_recompute(const MemoryBound& memory, std::int64_t bytes);
 
 /// Seconds below which no step of the plan can be: of the busiest lane and the scarcest resource; with one rank, which overlaps
 /// nothing, their sum.

@@ -41,9 +41,9 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan, cons
   text += cat("  chunks of ", format_count(plan.chunk_elements), " parameters");
   if (plan.zero_stage == 3)
     text += cat("; ", format_count(plan.rcache_elements), " gathered at once, fetched ", plan.prefetch_segments, " half-layers ahead");
-  const auto recomputed = std::count_if(plan.recompute.begin(), plan.recompute.end(), [](std::uint8_t flag) { return flag != 0; });
+  const auto recomputed = std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute);
   text += recomputed == 0 ? "; nothing recomputed\n"
-                          : cat("; ", recomputed, " of ", plan.recompute.size() - 2, " half-layers recomputed in backward\n");
+                          : cat("; ", recomputed, " of ", plan.activations.size() - 2, " half-layers recomputed in backward\n");
   switch (plan.update_mode) {
     case spec::UpdateMode::kAtEnd:
       text += "  parameters updated after the backward pass\n";

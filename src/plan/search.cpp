@@ -137,7 +137,7 @@ class Search {
     Candidate* best = nullptr;
     for (std::size_t i = 0; i < order.size() && i < 8; ++i) {
       Candidate& c = *order[i];
-      if (!request_.pins.recompute || *request_.pins.recompute) c.plan.recompute = least_recompute(c.memory, 0);
+      if (!request_.pins.recompute || *request_.pins.recompute) c.plan.activations = least_recompute(c.memory, 0);
       c.missing_bytes = missing_bytes(place(c));
       if (best == nullptr || c.missing_bytes < best->missing_bytes) best = &c;
     }
@@ -218,7 +218,7 @@ class Search {
               plan.micro_batch = micro;
               plan.accumulation = accumulation;
               plan.update_mode = mode;
-              plan.recompute.assign(bench_.model().segments.size(), 0);
+              plan.activations.assign(bench_.model().segments.size(), spec::Activation::kKeep);
               plan.threads = request_.threads;
               plan.mesh = request_.mesh;
               add_with_rcaches(plan);
@@ -239,7 +239,7 @@ class Search {
     }
     // What the budget leaves when nothing is recomputed is worth a try, too.
     plan.rcache_elements = least;
-    const std::int64_t room = (device_budget() - bounded_memory(plan).bytes(plan.recompute)) /
+    const std::int64_t room = (device_budget() - bounded_memory(plan).bytes(plan.activations)) /
                               bench_.layout(plan.chunk_elements).element_bytes(chunks::Plane::kWorking);
     const std::int64_t span = whole - least, fill = room - room / 50;
     std::set<std::int64_t> sizes{least, least + span / 4, least + span / 2, whole};
@@ -279,11 +279,12 @@ class Search {
     // The rCache is rarely full when the rest is at its most: placement decides.
     const std::int64_t budget = device_budget() - spare + c.memory.rcache_bytes / 20;
     if (request_.pins.recompute) {
-      c.plan.recompute = *request_.pins.recompute ? least_recompute(c.memory, 0) : std::vector<std::uint8_t>(c.plan.recompute.size(), 0);
+      c.plan.activations =
+          *request_.pins.recompute ? least_recompute(c.memory, 0) : Activations(c.plan.activations.size(), spec::Activation::kKeep);
     } else {
-      c.plan.recompute = least_recompute(c.memory, budget);
+      c.plan.activations = least_recompute(c.memory, budget);
     }
-    c.missing_bytes = std::max<std::int64_t>(0, c.memory.bytes(c.plan.recompute) - budget);
+    c.missing_bytes = std::max<std::int64_t>(0, c.memory.bytes(c.plan.activations) - budget);
     return c.missing_bytes == 0;
   }
 
@@ -487,7 +488,7 @@ class Search {
 };
 
 bool agrees(const spec::Plan& plan, const Choices& with) {
-  const bool any = std::any_of(plan.recompute.begin(), plan.recompute.end(), [](std::uint8_t flag) { return flag != 0; });
+  const bool any = std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute) > 0;
   return (!with.zero_stage || *with.zero_stage == plan.zero_stage) &&
          (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
          (!with.rcache_elements || plan.zero_stage < 3 || *with.rcache_elements == plan.rcache_elements) &&
@@ -549,8 +550,8 @@ std::string describe(const spec::Plan& plan) {
   if (plan.zero_stage == 3) text += cat(", rCache ", format_count(plan.rcache_elements), ", prefetch ", plan.prefetch_segments);
   text += plan.accumulation == 1 ? cat(", micro-batch ", plan.micro_batch)
                                  : cat(", ", plan.accumulation, " micro-batches of ", plan.micro_batch);
-  const auto recomputed = std::count_if(plan.recompute.begin(), plan.recompute.end(), [](std::uint8_t flag) { return flag != 0; });
-  if (recomputed > 0) text += cat(", ", recomputed, " of ", plan.recompute.size() - 2, " half-layers recomputed");
+  const auto recomputed = std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute);
+  if (recomputed > 0) text += cat(", ", recomputed, " of ", plan.activations.size() - 2, " half-layers recomputed");
   return cat(text, ", update ", spec::name_of(plan.update_mode));
 }
 

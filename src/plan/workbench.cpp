@@ -56,7 +56,7 @@ std::pair<std::int64_t, std::int64_t> Workbench::rcache_range(std::int64_t chunk
   plan.mesh = request_.mesh;
   // Without recomputation neighbouring items differ most, and two micro-batches have every neighbourhood that more have.
   plan.accumulation = 2;
-  plan.recompute.assign(model_.segments.size(), 0);
+  plan.activations.assign(model_.segments.size(), spec::Activation::kKeep);
   const std::int64_t least = schedule::minimum_rcache_elements(inputs(plan));
   const std::pair range{least, std::max(least, layout(chunk_elements).elements())};
   ranges_.emplace(key, range);

@@ -39,7 +39,7 @@ class Build {
         builder_(kind),
         kind_(kind),
         first_trained_(first_trained_segment(model_, layout_.grouping())) {
-    SLUICE_CHECK(plan_.recompute.size() == model_.segments.size(), "plan.recompute has ", plan_.recompute.size(), " entries for ",
+    SLUICE_CHECK(plan_.activations.size() == model_.segments.size(), "plan.activations has ", plan_.activations.size(), " entries for ",
                  model_.segments.size(), " segments");
     SLUICE_CHECK(!(plan_.update_mode == UpdateMode::kInBackward && in_.needs_norm),
                  "update mode in_backward can't clip or look for overflows: the global norm isn't known");
@@ -90,7 +90,7 @@ class Build {
   bool gathers_working() const { return plan_.zero_stage == 3; }
   int segments() const { return static_cast<int>(model_.segments.size()); }
   const model::Segment& segment(int s) const { return *model_.segments[static_cast<std::size_t>(s)]; }
-  bool recomputes(int s) const { return plan_.recompute[static_cast<std::size_t>(s)] != 0 && segment(s).has_phase(Phase::kRecompute); }
+  bool recomputes(int s) const { return plan_.recomputes(static_cast<std::size_t>(s)) && segment(s).has_phase(Phase::kRecompute); }
   std::vector<std::int64_t> run_elements() const {
     std::vector<std::int64_t> elements;
     for (const chunks::Run& run : layout_.runs()) elements.push_back(run.elements);

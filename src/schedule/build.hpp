@@ -23,7 +23,7 @@ struct BuildInputs {
 /// The graph, placed. Frozen parameters have no gradient, update or norm, and segments before the first that trains no backward. All graphs
 /// of one BuildInputs share their persistent buffers' numbers and offsets. Rows of kGenerate: 1, of the others plan.micro_batch. Throws
 /// OutOfMemory when plan.rcache_elements is too small, LogicError when the plan contradicts itself (in_backward where updates need the
-/// norm, recompute for another number of segments).
+/// norm, activations of another number of segments).
 StepGraph build(GraphKind kind, const BuildInputs& inputs);
 
 /// The smallest plan.rcache_elements that `build` accepts for zero_stage 3.

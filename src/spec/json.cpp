@@ -68,11 +68,37 @@ struct Names<Precision> {
       {{Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "fp16"}}};
 };
 
-/// Per-segment flags, written as one text of digits: "0110".
-template <typename Flags>
-struct Digits {
-  Flags& flags;
+template <>
+struct Names<MicroBatchOrder> {
+  static constexpr std::array<std::pair<MicroBatchOrder, const char*>, 2> kTable{
+      {{MicroBatchOrder::kDepthFirst, "depth_first"}, {MicroBatchOrder::kLayerByLayer, "layer_by_layer"}}};
 };
+template <>
+struct Names<Activation> {
+  static constexpr std::array<std::pair<Activation, const char*>, kActivationCount> kTable{
+      {{Activation::kKeep, "keep"}, {Activation::kRecompute, "recompute"}, {Activation::kHost, "host"}, {Activation::kDisk, "disk"}}};
+};
+template <>
+struct Names<Tier> {
+  static constexpr std::array<std::pair<Tier, const char*>, kTierCount> kTable{
+      {{Tier::kDevice, "device"}, {Tier::kHost, "host"}, {Tier::kDisk, "disk"}}};
+};
+
+/// A list in which equal neighbours are many, as runs: "2 keep, 24 recompute".
+template <typename List>
+struct Runs {
+  List& list;
+};
+constexpr std::int64_t kLongestList = 100'000'000;  // a damaged count doesn't fill the memory
+
+template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, ChunkHomes>
+void visit(V& v, T& h) {
+  auto& [working, gradient, states] = h;
+  v("working", working);
+  v("gradient", gradient);
+  v("states", states);
+}
 
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, RopeSpec>
@@ -220,8 +246,9 @@ void visit(V& v, T& t) {
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, Plan>
 void visit(V& v, T& p) {
-  auto& [zero_stage, chunk_elements, rcache_elements, prefetch_segments, micro_batch, accumulation, update_mode, recompute, threads, mesh] =
-      p;
+  auto& [zero_stage, chunk_elements, rcache_elements, prefetch_segments, micro_batch, accumulation, update_mode, order, activations, homes,
+         state_prefetch, threads, mesh] = p;
+  const Plan plain;
   v("zero_stage", zero_stage);
   v("chunk_elements", chunk_elements);
   v("rcache_elements", rcache_elements);
@@ -229,8 +256,12 @@ void visit(V& v, T& p) {
   v("micro_batch", micro_batch);
   v("accumulation", accumulation);
   v("update_mode", update_mode);
-  Digits<std::conditional_t<std::is_const_v<T>, const std::vector<std::uint8_t>, std::vector<std::uint8_t>>> digits{recompute};
-  v("recompute", digits);
+  v.unless_default("order", order, plain.order);
+  Runs<std::remove_reference_t<decltype(activations)>> activation_runs{activations};
+  v("activations", activation_runs);
+  Runs<std::remove_reference_t<decltype(homes)>> home_runs{homes};
+  v("homes", home_runs);
+  v.unless_default("state_prefetch", state_prefetch, plain.state_prefetch);
   v("threads", threads);
   v("mesh", mesh);
 }
@@ -270,11 +301,25 @@ void visit(V& v, T& s) {
 }
 
 template <typename V, typename T>
+requires std::is_same_v<std::remove_const_t<T>, DiskSpeed>
+void visit(V& v, T& d) {
+  auto& [read_bytes_per_second, write_bytes_per_second, read_beside_write, write_beside_read, block_bytes, depth, free_bytes] = d;
+  v("read_bytes_per_second", read_bytes_per_second);
+  v("write_bytes_per_second", write_bytes_per_second);
+  v("read_beside_write", read_beside_write);
+  v("write_beside_read", write_beside_read);
+  v("block_bytes", block_bytes);
+  v("depth", depth);
+  v("free_bytes", free_bytes);
+}
+
+template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, MachineSpec>
 void visit(V& v, T& m) {
   auto& [name, device, device_name, isa, ranks_per_node, cores_per_node, threads_per_rank, flops_per_core, device_flops,
          device_memory_bytes_per_second, memory_bytes_per_second, update_bytes_per_second, gather, scatter, link_bytes_per_second,
-         link_latency_seconds, agree_seconds, task_seconds, wake_seconds, device_bytes, host_bytes, unplanned_bytes, segments, sources] = m;
+         link_latency_seconds, agree_seconds, task_seconds, wake_seconds, device_bytes, host_bytes, unplanned_bytes, disk, segments,
+         sources] = m;
   v("name", name);
   v("device", device);
   v("device_name", device_name);
@@ -297,6 +342,7 @@ void visit(V& v, T& m) {
   v("device_bytes", device_bytes);
   v("host_bytes", host_bytes);
   v("unplanned_bytes", unplanned_bytes);
+  v.unless_default("disk", disk, DiskSpeed{});
   v("segments", segments);
   v("sources", sources);
 }
@@ -342,14 +388,17 @@ Json write_value(const T& value) {
   }
 }
 
-template <typename Flags>
-Json write_value(const Digits<Flags>& value) {
-  std::string digits;
-  for (const std::uint8_t flag : value.flags) {
-    SLUICE_CHECK(flag <= 1, "a recompute flag is ", static_cast<int>(flag));
-    digits += flag != 0 ? '1' : '0';
+template <typename List>
+Json write_value(const Runs<List>& runs) {
+  Json array = Json::array();
+  const auto& list = runs.list;
+  for (std::size_t begin = 0; begin < list.size();) {
+    std::size_t end = begin + 1;
+    while (end < list.size() && list[end] == list[begin]) ++end;
+    array.push_back({{"count", end - begin}, {"each", write_value(list[begin])}});
+    begin = end;
   }
-  return digits;
+  return array;
 }
 
 template <typename T>
@@ -448,12 +497,19 @@ class Reader {
       if (!json.is_object()) refuse(path, json, "an object of texts");
       value.clear();
       for (const auto& [key, each] : json.items()) read(cat(path, ".", key), each, value[key]);
-    } else if constexpr (std::is_same_v<T, Digits<std::vector<std::uint8_t>>>) {
-      if (!json.is_string()) refuse(path, json, "a text of 0 and 1, one digit a segment");
-      value.flags.clear();
-      for (const char digit : json.get<std::string>()) {
-        if (digit != '0' && digit != '1') refuse(path, json, "a text of 0 and 1, one digit a segment");
-        value.flags.push_back(digit == '1' ? 1 : 0);
+    } else if constexpr (requires { value.list; }) {
+      if (!json.is_array()) refuse(path, json, "a list of {\"count\", \"each\"}");
+      value.list.clear();
+      for (std::size_t i = 0; i < json.size(); ++i) {
+        std::int64_t count = 0;
+        typename std::remove_reference_t<decltype(value.list)>::value_type each{};
+        Reader run(json[i], source_, cat(path, "[", i, "]."));
+        run("count", count);
+        run("each", each);
+        run.finish();
+        if (count < 1 || count > kLongestList - static_cast<std::int64_t>(value.list.size()))
+          refuse(cat(path, "[", i, "].count"), json[i]["count"], cat("1 to ", kLongestList, " in all"));
+        value.list.insert(value.list.end(), static_cast<std::size_t>(count), each);
       }
     } else {
       Reader inner(json, source_, path + ".");
@@ -503,6 +559,27 @@ T read(const std::string& text, const std::string& source) {
 }
 
 }  // namespace
+
+std::string_view name_of(Tier tier) {
+  for (const auto& [known, name] : Names<Tier>::kTable) {
+    if (known == tier) return name;
+  }
+  SLUICE_CHECK(false, "a tier without a name");
+}
+
+std::string_view name_of(Activation activation) {
+  for (const auto& [known, name] : Names<Activation>::kTable) {
+    if (known == activation) return name;
+  }
+  SLUICE_CHECK(false, "an activation's fate without a name");
+}
+
+std::string_view name_of(MicroBatchOrder order) {
+  for (const auto& [known, name] : Names<MicroBatchOrder>::kTable) {
+    if (known == order) return name;
+  }
+  SLUICE_CHECK(false, "an order of micro-batches without a name");
+}
 
 std::string_view name_of(UpdateMode mode) {
   for (const auto& [known, name] : Names<UpdateMode>::kTable) {
@@ -588,6 +665,7 @@ Plan plan_from_json(const std::string& text, const std::string& source) {
   least("micro_batch", plan.micro_batch, 1);
   least("accumulation", plan.accumulation, 1);
   least("threads", plan.threads, 1);
+  least("state_prefetch", plan.state_prefetch, 0);
   return plan;
 }
 

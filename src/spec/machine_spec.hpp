@@ -29,6 +29,18 @@ struct SegmentTime {
   friend bool operator==(const SegmentTime&, const SegmentTime&) = default;
 };
 
+/// What the disks under the swap paths can do, all paths of a node together, with all its ranks busy.
+struct DiskSpeed {
+  double read_bytes_per_second = 0;  // 0: no disk was measured
+  double write_bytes_per_second = 0;
+  double read_beside_write = 0;  // the same while both go on
+  double write_beside_read = 0;
+  std::int64_t block_bytes = 1 << 20;  // of a request, and how many in flight: what these were measured with
+  int depth = 32;
+  std::int64_t free_bytes = 0;
+  friend bool operator==(const DiskSpeed&, const DiskSpeed&) = default;
+};
+
 struct MachineSpec {
   std::string name;                           // of the file or the host set
   std::string device = "cpu";                 // "cpu" or "cuda"
@@ -52,6 +64,7 @@ struct MachineSpec {
   std::int64_t device_bytes = 0;              // free for one rank's device arena
   std::int64_t host_bytes = 0;                // free on the node
   std::int64_t unplanned_bytes = 0;           // measured outside the arenas, per rank
+  DiskSpeed disk;
   std::vector<SegmentTime> segments;
   std::map<std::string, std::string> sources;  // key -> where the number comes from
 
@@ -61,11 +74,12 @@ struct MachineSpec {
 std::string to_json(const MachineSpec& machine);
 MachineSpec machine_spec_from_json(const std::string& text, const std::string& source);
 
-/// Bytes a plan may use. device_bytes per rank; host_bytes per node, shared by its ranks. On "cpu" device + host together
-/// come out of the node's memory.
+/// Bytes a plan may use. device_bytes per rank; host_bytes and disk_bytes per node, shared by its ranks. On "cpu" device + host
+/// together come out of the node's memory. disk_bytes is what swap files may take; 0: there is no disk tier.
 struct Budget {
   std::int64_t device_bytes = 0;
   std::int64_t host_bytes = 0;
+  std::int64_t disk_bytes = 0;
   friend bool operator==(const Budget&, const Budget&) = default;
 };
 

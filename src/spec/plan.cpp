@@ -1,19 +1,17 @@
 #include "spec/plan.hpp"
 
+#include <algorithm>
+
 #include "base/check.hpp"
 
 namespace sluice::spec {
 
-std::string_view name_of(Tier tier) {
-  switch (tier) {
-    case Tier::kDevice:
-      return "device";
-    case Tier::kHost:
-      return "host";
-    case Tier::kDisk:
-      return "disk";
-  }
-  SLUICE_CHECK(false, "a tier without a name");
+bool Plan::uses_tier(Tier tier) const {
+  if (tier == Tier::kDevice) return true;
+  const Activation swapped = tier == Tier::kHost ? Activation::kHost : Activation::kDisk;
+  return std::find(activations.begin(), activations.end(), swapped) != activations.end() ||
+         std::any_of(homes.begin(), homes.end(),
+                     [tier](const ChunkHomes& home) { return home.working == tier || home.gradient == tier || home.states == tier; });
 }
 
 std::string describe(const ArithmeticSignature& signature) {

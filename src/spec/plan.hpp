@@ -19,6 +19,27 @@ std::string_view name_of(Tier tier);
 enum class UpdateMode : std::uint8_t { kAtEnd, kNextForward, kInBackward };
 std::string_view name_of(UpdateMode mode);
 
+/// What becomes of the tensors that a segment's forward saves for its backward: kept on the device; dropped and computed again; moved
+/// to host memory or, through it, to disk, and back before the backward.
+enum class Activation : std::uint8_t { kKeep, kRecompute, kHost, kDisk };
+inline constexpr int kActivationCount = 4;
+std::string_view name_of(Activation activation);  // "keep", "recompute", "host", "disk"
+
+/// In which order a step's micro-batches pass the segments: one after the other, or each segment for all of them before the next
+/// (gathered parameters serve all micro-batches; GreedySnake's vertical order).
+enum class MicroBatchOrder : std::uint8_t { kDepthFirst, kLayerByLayer };
+std::string_view name_of(MicroBatchOrder order);  // "depth_first", "layer_by_layer"
+
+/// Where a rank's share of a chunk stands between its uses. Each tier is at least as fast as the next: working <= states, gradient <=
+/// states, and gradient is never kDisk. Off the device only where it is sharded: working with zero_stage 3, gradient with 2 and 3.
+/// A chunk whose states are off the device is updated in host memory. Of a frozen chunk only `working` counts.
+struct ChunkHomes {
+  Tier working = Tier::kDevice;   // working parameters; in fp32 these are the master
+  Tier gradient = Tier::kDevice;  // of the step, reduced
+  Tier states = Tier::kDevice;    // the optimizer's moments, and the master where it is a plane of its own
+  friend bool operator==(const ChunkHomes&, const ChunkHomes&) = default;
+};
+
 struct Plan {
   int zero_stage = 0;                // 0..3
   std::int64_t chunk_elements = 0;   // capacity of a chunk, a multiple of 256
@@ -27,9 +48,17 @@ struct Plan {
   std::int64_t micro_batch = 1;      // sequences per rank and micro-batch
   std::int64_t accumulation = 1;     // micro-batches per step
   UpdateMode update_mode = UpdateMode::kAtEnd;
-  std::vector<std::uint8_t> recompute;  // per segment: 1 = its saved tensors are recomputed in backward
+  MicroBatchOrder order = MicroBatchOrder::kDepthFirst;
+  std::vector<Activation> activations;  // per segment
+  std::vector<ChunkHomes> homes;        // per chunk; empty: everything stands on the device
+  int state_prefetch = 1;               // how many chunks ahead of their update states off their update's tier are fetched
   int threads = 1;                      // compute threads per rank
   MeshSpec mesh;
+
+  ChunkHomes home(std::size_t chunk) const { return homes.empty() ? ChunkHomes{} : homes[chunk]; }
+  bool recomputes(std::size_t segment) const { return activations[segment] == Activation::kRecompute; }
+  /// Whether anything stands in that tier between its uses.
+  bool uses_tier(Tier tier) const;
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -48,7 +48,8 @@ int run(int argc, char** argv) {
         plan.chunk_elements = std::atoll(argv[6]);
         plan.update_mode = mode;
         plan.threads = 1;
-        plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
+        plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
+                                recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
         const testing::GraphInputs inputs(model, training, plan);
         const double begin = cpu_seconds();
         const schedule::StepGraph graph = inputs.build(schedule::GraphKind::kStep);

@@ -61,7 +61,7 @@ int run(int argc, char** argv) {
   setup.plan.zero_stage = std::atoi(argv[5]);
   setup.plan.mesh.data = world->size();
   setup.plan.chunk_elements = argc > 7 ? std::atoll(argv[7]) : 16 << 20;
-  setup.plan.recompute.assign(static_cast<std::size_t>(2 * setup.model.layers + 2), 0);
+  setup.plan.activations.assign(static_cast<std::size_t>(2 * setup.model.layers + 2), spec::Activation::kKeep);
   setup.plan.rcache_elements = std::int64_t{1} << 40;
   setup.group = world.get();
   setup.device = device.get();

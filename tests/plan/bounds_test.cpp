@@ -44,7 +44,7 @@ spec::Plan plan_of(Workbench& bench, const Case& c) {
   plan.mesh = bench.request().mesh;
   if (c.stage == 3) plan.rcache_elements = test::rcache_at(bench, c.chunk, c.prefetch, c.rcache_part);
   for (std::size_t s = 0; s < bench.model().segments.size(); ++s)
-    plan.recompute.push_back(c.recompute == 1 || (c.recompute == 2 && s > 15) ? 1 : 0);
+    plan.activations.push_back(c.recompute == 1 || (c.recompute == 2 && s > 15) ? spec::Activation::kRecompute : spec::Activation::kKeep);
   return plan;
 }
 
@@ -78,7 +78,7 @@ TEST_P(BoundsOf, MemoryIsWhatPlacementNeedsOrALittleLess) {
     SCOPED_TRACE(name(c));
     const spec::Plan plan = plan_of(bench, c);
     const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, bench.inputs(plan));
-    const std::int64_t bound = memory_bound(bench, plan).bytes(plan.recompute);
+    const std::int64_t bound = memory_bound(bench, plan).bytes(plan.activations);
     EXPECT_EQ(memory_bound(bench, plan).persistent_bytes, graph.persistent_bytes[0]);
     const double ratio = static_cast<double>(bound) / static_cast<double>(graph.arena_bytes[0]);
     // The rCache isn't used to its last byte at the same time as the rest; with frozen parameters it is a larger part of all.
@@ -114,20 +114,24 @@ TEST(LeastRecompute, TakesTheCheapestUntilItFits) {
   memory.backward_bytes = {2, 3, 4, 5, 6, 7};
   memory.saved_bytes = {0, 10, 40, 10, 40, 0};
   memory.recompute_seconds = {0, 1, 1, 1, 1, 0};
-  using Flags = std::vector<std::uint8_t>;
-  EXPECT_EQ(memory.bytes(Flags(6, 0)), 100 + 100 + 7);                  // at the head
-  EXPECT_EQ(memory.bytes(Flags{0, 1, 1, 1, 1, 0}), 100 + 40 + 6);       // in the backward of the fifth
-  EXPECT_EQ(memory.bytes(Flags{0, 0, 0, 0, 1, 0}), 100 + 60 + 40 + 6);  // it is the peak wherever the last segment recomputes
-  EXPECT_EQ(least_recompute(memory, 207), Flags(6, 0));
+  const auto flags = [](std::initializer_list<int> list) {
+    Activations activations;
+    for (const int flag : list) activations.push_back(flag != 0 ? spec::Activation::kRecompute : spec::Activation::kKeep);
+    return activations;
+  };
+  EXPECT_EQ(memory.bytes(flags({0, 0, 0, 0, 0, 0})), 100 + 100 + 7);      // at the head
+  EXPECT_EQ(memory.bytes(flags({0, 1, 1, 1, 1, 0})), 100 + 40 + 6);       // in the backward of the fifth
+  EXPECT_EQ(memory.bytes(flags({0, 0, 0, 0, 1, 0})), 100 + 60 + 40 + 6);  // it is the peak wherever the last segment recomputes
+  EXPECT_EQ(least_recompute(memory, 207), flags({0, 0, 0, 0, 0, 0}));
   // Most bytes a second first, of those alike the last layer first.
-  EXPECT_EQ(least_recompute(memory, 206), (Flags{0, 0, 0, 0, 1, 0}));
-  EXPECT_EQ(least_recompute(memory, 205), (Flags{0, 0, 1, 0, 1, 0}));
-  EXPECT_EQ(least_recompute(memory, 156), (Flags{0, 0, 1, 1, 1, 0}));
-  EXPECT_EQ(least_recompute(memory, 0), (Flags{0, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 206), (flags({0, 0, 0, 0, 1, 0})));
+  EXPECT_EQ(least_recompute(memory, 205), (flags({0, 0, 1, 0, 1, 0})));
+  EXPECT_EQ(least_recompute(memory, 156), (flags({0, 0, 1, 1, 1, 0})));
+  EXPECT_EQ(least_recompute(memory, 0), (flags({0, 1, 1, 1, 1, 0})));
   memory.recompute_seconds = {0, 1, 10, 1, 10, 0};  // now the small ones give more a second
-  EXPECT_EQ(least_recompute(memory, 206), (Flags{0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(least_recompute(memory, 206), (flags({0, 0, 0, 1, 0, 0})));
   memory.recompute_seconds = {0, 0, 1, 1, 1, 0};  // one that can't
-  EXPECT_EQ(least_recompute(memory, 0), (Flags{0, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(least_recompute(memory, 0), (flags({0, 0, 1, 1, 1, 0})));
 }
 
 }  // namespace

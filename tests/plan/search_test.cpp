@@ -23,7 +23,7 @@ std::int64_t device_bytes(const Prediction& p) {
   return p.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + p.unplanned_bytes;
 }
 bool recomputes(const spec::Plan& plan) {
-  return std::count(plan.recompute.begin(), plan.recompute.end(), 1) > 0;
+  return std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute) > 0;
 }
 
 /// What the search says of its plan, found again without it.
@@ -160,7 +160,7 @@ TEST(Search, HintsArePricedAndBeaten) {
   request.pins = request.hints;
   request.hints = {};
   const PlanResult pinned = search(request);
-  EXPECT_EQ(std::count(pinned.plan.recompute.begin(), pinned.plan.recompute.end(), 1), 24);
+  EXPECT_EQ(std::count(pinned.plan.activations.begin(), pinned.plan.activations.end(), spec::Activation::kRecompute), 24);
   EXPECT_NEAR(pinned.prediction.seconds, beaten.hint->seconds, 0.01 * beaten.hint->seconds);
 
   // One that doesn't fit says by how much.

@@ -35,7 +35,8 @@ TEST(ReducedGraph, PredictsTheWholeOne) {
               if (stage == 3) plan.rcache_elements = test::rcache_at(bench, chunk, plan.prefetch_segments, part);
               const std::size_t segments = bench.model().segments.size();
               for (std::size_t s = 0; s < segments; ++s)
-                plan.recompute.push_back(recompute == 1 || (recompute == 2 && s >= segments / 2) ? 1 : 0);
+                plan.activations.push_back(recompute == 1 || (recompute == 2 && s >= segments / 2) ? spec::Activation::kRecompute
+                                                                                                   : spec::Activation::kKeep);
               const schedule::BuildInputs inputs = bench.inputs(plan);
               const double whole = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
               const double reduced = reduced_seconds(bench, plan);
@@ -61,7 +62,7 @@ TEST(ReducedGraph, IsTheWholeOneWhereThatIsSmall) {
   plan.micro_batch = 1;
   plan.accumulation = 2;
   plan.threads = 4;
-  plan.recompute.assign(bench.model().segments.size(), 0);
+  plan.activations.assign(bench.model().segments.size(), spec::Activation::kKeep);
   const schedule::BuildInputs inputs = bench.inputs(plan);
   EXPECT_DOUBLE_EQ(reduced_seconds(bench, plan), bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds);
 }

@@ -192,7 +192,8 @@ TEST(Place, RealModels) {
         plan.accumulation = 2;
         plan.chunk_elements = c.chunk_elements;
         plan.threads = 1;
-        plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute);
+        plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
+                                recompute != 0 ? spec::Activation::kRecompute : spec::Activation::kKeep);
         const StepGraph graph = GraphInputs(model, training, plan).build(GraphKind::kStep);
         EXPECT_NO_THROW(check_order(graph));
         EXPECT_NO_THROW(check_races(graph));

@@ -120,7 +120,7 @@ TEST_F(PriceListTest, EveryTaskOfABuiltGraphHasItsPrice) {
                    .rcache_elements = layout.elements(),
                    .micro_batch = 2,
                    .accumulation = 2,
-                   .recompute = std::vector<std::uint8_t>(4, 0)};
+                   .activations = std::vector<spec::Activation>(4, spec::Activation::kKeep)};
     const StepGraph graph = build(GraphKind::kStep, inputs);
     const std::vector<Price> prices = price_tasks(graph, inputs, m);
     ASSERT_EQ(prices.size(), graph.tasks.size());

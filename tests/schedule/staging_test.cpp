@@ -38,7 +38,7 @@ GraphInputs inputs_of(spec::Precision precision, int stage, int ranks, bool reco
   plan.micro_batch = 3;
   plan.accumulation = 2;
   plan.chunk_elements = 5120;
-  plan.recompute.assign(6, recompute ? 1 : 0);
+  plan.activations.assign(6, recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
   return {small_model(), training, plan};
 }
 

@@ -53,7 +53,7 @@ Shards gathered_in_stage_3(const GraphInputs& inputs, bool trains, int rank) {
     for (std::size_t s = 0; s < segments.size(); ++s) visit(s);  // the head: forward and backward at once
     if (!trains) continue;
     for (std::size_t s = segments.size() - 1; s-- > 0;) {
-      if (inputs.plan().recompute[s] != 0 && segments[s]->has_phase(model::Phase::kRecompute)) visit(s);
+      if (inputs.plan().recomputes(s) && segments[s]->has_phase(model::Phase::kRecompute)) visit(s);
       visit(s);
     }
   }

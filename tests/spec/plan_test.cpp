@@ -21,7 +21,10 @@ Plan example() {
   p.micro_batch = 4;
   p.accumulation = 8;
   p.update_mode = UpdateMode::kNextForward;
-  p.recompute = {0, 1, 1, 0};
+  p.order = MicroBatchOrder::kLayerByLayer;
+  p.activations = {Activation::kKeep, Activation::kRecompute, Activation::kRecompute, Activation::kHost};
+  p.homes = {{Tier::kHost, Tier::kHost, Tier::kDisk}, {Tier::kHost, Tier::kHost, Tier::kDisk}, {}};
+  p.state_prefetch = 3;
   p.threads = 7;
   p.mesh = {2, 1, 1, 1};
   return p;
@@ -52,11 +55,26 @@ TEST(Plan, SurvivesItsJsonForm) {
   }
 }
 
-TEST(Plan, WritesRecomputeAsDigits) {
-  EXPECT_THAT(to_json(example()), HasSubstr("\"recompute\": \"0110\""));
-  Plan p = example();
-  p.recompute = {2};
-  EXPECT_THROW(to_json(p), LogicError);
+TEST(Plan, WritesEqualNeighboursAsRuns) {
+  EXPECT_THAT(to_json(example()), HasSubstr("\"count\": 2,\n      \"each\": \"recompute\""));
+  Plan large = example();
+  large.homes.assign(1'000'000, {Tier::kHost, Tier::kDevice, Tier::kDisk});
+  EXPECT_LT(to_json(large).size(), 2000U);
+  EXPECT_EQ(plan_from_json(to_json(large), "plan.json"), large);
+}
+
+TEST(Plan, KnowsWhichTiersItUses) {
+  Plan p;
+  p.activations = {Activation::kKeep, Activation::kRecompute};
+  EXPECT_TRUE(p.uses_tier(Tier::kDevice));
+  EXPECT_FALSE(p.uses_tier(Tier::kHost));
+  p.homes = {{}, {Tier::kDevice, Tier::kDevice, Tier::kHost}};
+  EXPECT_TRUE(p.uses_tier(Tier::kHost));
+  EXPECT_FALSE(p.uses_tier(Tier::kDisk));
+  EXPECT_EQ(p.home(0), ChunkHomes{});
+  EXPECT_EQ(p.home(1).states, Tier::kHost);
+  p.activations[0] = Activation::kDisk;
+  EXPECT_TRUE(p.uses_tier(Tier::kDisk));
 }
 
 TEST(Plan, RefusesBadValues) {
@@ -64,8 +82,9 @@ TEST(Plan, RefusesBadValues) {
   const auto refuse = [](const std::string& text, const std::vector<std::string>& pieces) {
     expect_error<FormatError>([&] { plan_from_json(text, "plan.json"); }, pieces);
   };
-  refuse(replaced(good, "\"0110\"", "\"0120\""), {"plan.json", "\"recompute\"", "\"0120\"", "0 and 1"});
-  refuse(replaced(good, "\"0110\"", "[0, 1]"), {"\"recompute\"", "[0,1]"});
+  refuse(replaced(good, "\"recompute\"", "\"forget\""), {"plan.json", "\"activations[1].each\"", "\"forget\"", "\"keep\", \"recompute\""});
+  refuse(replaced(good, "\"count\": 2", "\"count\": 0"), {"\"activations[1].count\"", "found 0", "1 to 100000000"});
+  refuse(replaced(good, "\"count\": 2", "\"count\": 1000000000"), {"\"activations[1].count\"", "1000000000"});
   refuse(replaced(good, "\"zero_stage\": 3", "\"zero_stage\": 4"), {"\"zero_stage\"", "found 4", "0, 1, 2 or 3"});
   refuse(replaced(good, "\"threads\": 7", "\"threads\": 2147483648"), {"\"threads\"", "2147483648"});
   refuse(replaced(good, "\"next_forward\"", "\"later\""),

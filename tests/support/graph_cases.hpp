@@ -40,7 +40,8 @@ void for_each_graph_case(int ranks, Visit visit) {
         plan.chunk_elements = n % 2 == 0 ? 20480 : 5120;
         plan.prefetch_segments = n / 2 % 3;
         plan.threads = 1;
-        plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
+        plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
+                                recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
         const int between = n % 4 == 3 ? 2 : 0;
         if (n % 5 == 0) plan.rcache_elements = std::int64_t{1} << 30;
         const GraphInputs inputs(model, training, plan, between);

@@ -26,7 +26,7 @@ class GraphInputs {
     inputs_.model = &model_;
     inputs_.layout = &layout_;
     inputs_.plan = plan;
-    if (plan.recompute.empty()) inputs_.plan.recompute.assign(model_.segments.size(), 0);
+    if (plan.activations.empty()) inputs_.plan.activations.assign(model_.segments.size(), spec::Activation::kKeep);
     inputs_.sequence_length = training.batch.sequence_length;
     inputs_.ranks = static_cast<int>(plan.mesh.data);
     inputs_.needs_norm = optim::needs_norm(training);

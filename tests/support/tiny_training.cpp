@@ -57,7 +57,8 @@ spec::Plan tiny_plan(int ranks, int zero_stage, std::int64_t accumulation, spec:
   plan.prefetch_segments = prefetch_segments;
   plan.mesh.data = ranks;
   plan.threads = 1;
-  plan.recompute.assign(static_cast<std::size_t>(2 * model.layers + 2), recompute ? 1 : 0);
+  plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
+                          recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
   const auto modules = parallel::make_unsharded_modules();
   const model::Model built = model::build_model(model, *modules);
   const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, tiny_training()), chunk_elements);

@@ -61,7 +61,7 @@ TEST_P(PrecisionParity, TwentyAdamwSteps) {
   setup.plan.micro_batch = rows;
   setup.plan.accumulation = accumulation;
   setup.plan.chunk_elements = 4096;
-  setup.plan.recompute.assign(static_cast<std::size_t>(2 * setup.model.layers + 2), 0);
+  setup.plan.activations.assign(static_cast<std::size_t>(2 * setup.model.layers + 2), spec::Activation::kKeep);
   device::flush_denormals_on_this_thread();
   const auto world = comm::make_single_rank();
   const auto device = device::make_cpu_device();

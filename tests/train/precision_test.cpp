@@ -190,7 +190,7 @@ TEST(Precision, AStepIsTheModelRoundedWhereItIsStored) {
       SCOPED_TRACE(std::string(name_of(precision)) + (recompute ? ", recompute" : ", keep"));
       TinyRun run = run_of(precision, 1, 0);
       run.training.loss_scale.fixed = 256;
-      run.plan.recompute.assign(run.plan.recompute.size(), recompute ? 1 : 0);
+      run.plan.activations.assign(run.plan.activations.size(), recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
       const std::int64_t rows = run.plan.micro_batch, sequence = run.training.batch.sequence_length;
       RoundedModel reference(run.model, dtype_of(precision));
       schedule::RunResult result;
