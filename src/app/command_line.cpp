@@ -56,8 +56,9 @@ constexpr auto kRunOptions = std::to_array<KeyOption>({
     {"threads", "sluice.threads", Takes::kValue, "N", "compute threads a rank; default: its cores"},
     {"device-memory", "sluice.memory.device", Takes::kText, "BYTES", "budget of one rank, as 200MiB"},
     {"host-memory", "sluice.memory.host", Takes::kText, "BYTES", "budget of a node, as 4GiB"},
-    {"nvme-space", "sluice.memory.nvme", Takes::kText, "BYTES", "not in this version"},
-    {"nvme-path", "sluice.nvme_path", Takes::kList, "DIR", "not in this version"},
+    {"nvme-path", "sluice.nvme_path", Takes::kList, "DIR", "on a local disk, for what memory does not hold; again to stripe"},
+    {"nvme-space", "sluice.memory.nvme", Takes::kText, "BYTES", "of its disks that a node may use; default: what is free"},
+    {"nvme-network", "sluice.nvme_network", Takes::kSwitch, "", "allow --nvme-path on a network file system"},
     {"trainable", "sluice.trainable", Takes::kList, "REGEX", "parameters to train; others stay as they are; again for more"},
     {"plan", "sluice.plan", Takes::kText, "FILE", "use this plan.json instead of searching"},
     {"pin", "sluice.pin", Takes::kList, "KEY", "keep what the file says about this placement key"},
@@ -101,9 +102,11 @@ constexpr auto kVerbs = std::to_array<VerbText>({
      "  sluice train demo.json --data book.txt\n"
      "  mpirun -n 2 sluice train demo.json --data book.txt --steps 500\n"
      "  sluice train --model gpt2-124m --data book.txt --steps 100 --train-batch-size 8 --learning-rate 3e-4\n"
-     "  sluice train demo.json --dry-run --ranks 8\n"},
+     "  sluice train demo.json --dry-run --ranks 8\n"
+     "  sluice train big.json --device-memory 300MiB --host-memory 1GiB --nvme-path /scratch\n"},
     {Verb::kProfile, "profile", "Measures this machine for a model's shapes and writes a machine file.",
-     "  mpirun -n 2 sluice profile demo.json\n"},
+     "  mpirun -n 2 sluice profile demo.json\n"
+     "  mpirun -n 2 sluice profile demo.json --nvme-path /nvme0 --nvme-path /nvme1\n"},
     {Verb::kPlan, "plan", "Finds the plan for a machine and says why; starts no MPI.",
      "  sluice plan demo.json --ranks 2\n"
      "  sluice plan demo.json --machine configs/machines/NAME.json --ranks 512 --ranks-per-node 8\n"},
@@ -127,7 +130,9 @@ constexpr auto kVerbs = std::to_array<VerbText>({
     {Verb::kGenerate, "generate", "Continues a prompt with a trained model.",
      "  sluice generate --model runs/demo --prompt \"Once upon\" --max-new-tokens 100\n"
      "  sluice generate --model runs/demo --prompt-tokens 464,995 --temperature 0\n"},
-    {Verb::kDoctor, "doctor", "Looks for what would stand in the way on this machine, with remedies.", "  sluice doctor\n"},
+    {Verb::kDoctor, "doctor", "Looks for what would stand in the way on this machine, with remedies.",
+     "  sluice doctor\n"
+     "  sluice doctor --nvme-path /scratch\n"},
 });
 
 std::string all_verbs() {
@@ -267,6 +272,10 @@ class VerbParser {
         add_generate();
         break;
       case Verb::kDoctor:
+        app_.add_option("--nvme-path", command_.nvme_paths, "a directory to swap to: what it can do, what lies there; again for more")
+            ->type_name("DIR")
+            ->allow_extra_args(false);
+        break;
       case Verb::kText:
         break;
     }

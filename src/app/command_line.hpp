@@ -56,6 +56,7 @@ struct Command {
   std::string path;    // checkpoint verbs: a run directory, its checkpoints or one of them; data tokenize: the files to be written
   bool quick = false;  // checkpoint verify: sizes and structure only
   bool json = false;
+  std::vector<std::string> nvme_paths;  // doctor
   GenerateOptions generate;
   ExportOptions exporting;
 };

@@ -78,17 +78,12 @@ Configuration load_configuration(const ConfigurationRequest& request, std::optio
 void settle_model(Configuration& configuration, const spec::ModelSpec& model) {
   std::int64_t& length = configuration.training.batch.sequence_length;
   if (length == 0) {
-    length = model.longest_sequence();
+    length = model.context;
     configuration.notes.push_back(cat("sluice.sequence_length is not given: ", length, ", the model's context"));
   }
   if (length > model.context) {
     throw RequestError(cat("sequence_length is ", length, ", but model ", model.name, " has ", model.context,
-                           " positions; give --sequence-length ", model.longest_sequence(), " or less"));
-  }
-  if (length > model.longest_sequence()) {
-    throw RequestError(cat("sequence_length is ", length, ", but the attention of model ", model.name, " slides over ",
-                           model.sliding_window, " positions, which is supported for rows within them only; give --sequence-length ",
-                           model.sliding_window, " or less"));
+                           " positions; give --sequence-length ", model.context, " or less"));
   }
 }
 

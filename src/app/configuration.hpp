@@ -118,7 +118,6 @@ struct Configuration {
   data::Packing packing = data::Packing::kStream;
   data::Overlong overlong = data::Overlong::kError;  // of kPad
   data::InvalidUtf8 invalid_utf8 = data::InvalidUtf8::kError;
-  bool document_attention = false;
   std::string text_key = "text";
   std::optional<std::int64_t> steps;  // one of steps and epochs
   std::optional<double> epochs;
@@ -134,6 +133,9 @@ struct Configuration {
   std::int64_t threads = 0;                         // per rank; 0: the affinity's cores over the node's ranks
   std::optional<std::int64_t> device_memory_bytes;  // per rank
   std::optional<std::int64_t> host_memory_bytes;    // per node
+  std::optional<std::int64_t> nvme_space_bytes;     // per node
+  std::vector<std::string> nvme_paths;              // directories to swap to, striped; empty: nothing goes to disk
+  bool nvme_network = false;                        // also on file systems that other hosts share
   std::int64_t checkpoint_interval = 100;           // steps; 0: at the end only
   double checkpoint_part = 0;                       // above 0: checkpoint_interval is this part of the run, see settle_steps
   std::int64_t checkpoint_keep = 3;

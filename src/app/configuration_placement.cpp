@@ -1,14 +1,26 @@
 // Where things are kept: DeepSpeed's hints to the planner, and the budgets, pins and plan of sluice.
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
 #include "app/configuration_parts.hpp"
 #include "base/text.hpp"
 
 namespace sluice::app {
 namespace {
 
-/// Hints that today's planner weighs. It keeps the others for what isn't in this version: nothing is offloaded to NVMe yet.
+constexpr std::int64_t kMostQueueDepth = 65536;  // the kernel's usual limit for all programs together
+constexpr std::int64_t kMostBlockBytes = std::int64_t{1} << 30;
+
+/// Hints that the planner weighs. The others tune how another engine does what the planner works out by itself.
 bool is_weighed(const std::string& path) {
-  return path == "zero_optimization.stage";
+  constexpr auto kWeighed = std::to_array<std::string_view>(
+      {"zero_optimization.stage", "zero_optimization.offload_param.device", "zero_optimization.offload_param.nvme_path",
+       "zero_optimization.offload_optimizer.device", "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.cpu_offload",
+       "zero_optimization.cpu_offload_param", "zero_optimization.cpu_offload_params", "activation_checkpointing.cpu_checkpointing",
+       "aio.block_size", "aio.queue_depth"});
+  return std::find(kWeighed.begin(), kWeighed.end(), path) != kWeighed.end();
 }
 
 OffloadHint read_offload(KeyTree& keys, const std::string& block, const std::string& old_name) {
@@ -56,8 +68,8 @@ void read_activations(KeyTree& keys, ActivationHint& hint) {
 }
 
 void read_aio(KeyTree& keys, AioHint& hint) {
-  hint.block_bytes = keys.hinted_whole("aio.block_size", 1);
-  hint.queue_depth = keys.hinted_whole("aio.queue_depth", 1);
+  hint.block_bytes = keys.hinted_whole("aio.block_size", 1, kMostBlockBytes);
+  hint.queue_depth = keys.hinted_whole("aio.queue_depth", 1, kMostQueueDepth);
   refuse_both(keys, "aio.thread_count", "aio.intra_op_parallelism");
   hint.threads = keys.hinted_whole(keys.has("aio.thread_count") ? "aio.thread_count" : "aio.intra_op_parallelism", 1);
   hint.single_submit = keys.hinted_flag("aio.single_submit");
@@ -71,12 +83,47 @@ void read_pin(Reading& reading, const std::string& pin) {
     keys.problem("sluice.pin", cat("\"", pin, "\" is no key that is known", keys.suggestion(pin)));
   } else if (key->rule != KeyRule::kHint) {
     keys.problem("sluice.pin", cat("\"", pin,
-                                   "\" is not about placement; what can be pinned is zero_optimization, activation_checkpointing and keys "
-                                   "in them"));
+                                   "\" is not about placement; what can be pinned is zero_optimization, activation_checkpointing, aio and "
+                                   "keys in them"));
   } else if (!keys.has(pin)) {
     keys.problem("sluice.pin", cat("\"", pin, "\" is not written, so there is nothing to keep; write it or remove the pin"));
   } else {
     reading.config.pins.push_back(pin);
+  }
+}
+
+/// The paths to swap to: sluice.nvme_path, else those of offloading to NVMe, as DeepSpeed has them.
+void read_swap(KeyTree& keys, Configuration& config) {
+  config.nvme_paths = keys.texts("sluice.nvme_path");
+  config.nvme_network = keys.flag("sluice.nvme_network").value_or(false);
+  config.nvme_space_bytes = keys.bytes("sluice.memory.nvme");
+  const std::string zero = "zero_optimization.";
+  bool wants_disk = false;
+  for (const auto& [block, hint] : {std::pair{zero + "offload_optimizer", &config.hints.offload_optimizer},
+                                    std::pair{zero + "offload_param", &config.hints.offload_param}}) {
+    if (hint->device != "nvme") continue;
+    wants_disk = true;
+    if (keys.has("sluice.nvme_path") || hint->nvme_path.empty()) continue;
+    const auto& paths = config.nvme_paths;
+    if (std::find(paths.begin(), paths.end(), hint->nvme_path) != paths.end()) continue;
+    config.nvme_paths.push_back(hint->nvme_path);
+    keys.note(cat(block, ".nvme_path is taken for --nvme-path: ", hint->nvme_path));
+  }
+  std::vector<std::string> canonical;
+  for (const std::string& path : config.nvme_paths) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+    canonical.push_back((whole.has_filename() ? whole : whole.parent_path()).string());
+    const auto same = std::find(canonical.begin(), canonical.end() - 1, canonical.back());
+    if (same != canonical.end() - 1 && !error) {
+      keys.problem("sluice.nvme_path", cat(path, " is the same directory as ", config.nvme_paths[same - canonical.begin()],
+                                           "; give each disk once, since they share the bytes evenly"));
+    }
+  }
+  if (!config.nvme_paths.empty()) return;
+  if (wants_disk) keys.note("offloading to nvme is written, but no path: nothing goes to disk without --nvme-path DIR");
+  for (const char* key : {"sluice.memory.nvme", "sluice.nvme_network"}) {
+    if (keys.has(key)) keys.problem(key, "is about swapping to disk, but no path is given; give --nvme-path DIR");
   }
 }
 
@@ -99,6 +146,7 @@ void read_placement(Reading& reading) {
   read_zero(keys, config.hints);
   read_activations(keys, config.hints.activations);
   read_aio(keys, config.hints.aio);
+  read_swap(keys, config);
   note_hints(keys, config);
   if (const auto device = keys.text("sluice.device")) config.device = *device;
   config.device_memory_bytes = keys.bytes("sluice.memory.device");

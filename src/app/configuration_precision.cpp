@@ -39,6 +39,7 @@ void read_precision(Reading& reading) {
   KeyTree& keys = reading.keys;
   spec::TrainingSpec& training = reading.config.training;
   const bool fp16 = is_on(keys, "fp16"), bf16 = is_on(keys, "bf16");
+  const bool checks_bf16 = keys.flag("bf16.check_grad_overflow").value_or(true);
   if (fp16 && bf16) {
     keys.problem("bf16.enabled", "is true beside fp16.enabled; keep one of them");
   } else if (fp16) {
@@ -46,10 +47,9 @@ void read_precision(Reading& reading) {
     keys.note("precision: fp16 storage with fp32 master parameters, as fp16.enabled says");
   } else if (bf16) {
     training.precision = spec::Precision::kBf16;
-    keys.note(
-        "precision: bf16 storage with fp32 master parameters, as bf16.enabled says; a gradient that isn't finite ends the run, where "
-        "DeepSpeed "
-        "skips the step (bf16.check_grad_overflow)");
+    training.skips_overflow = checks_bf16;
+    keys.note(cat("precision: bf16 storage with fp32 master parameters, as bf16.enabled says",
+                  training.skips_overflow ? "" : "; a gradient that isn't finite ends the run, as bf16.check_grad_overflow is false"));
   } else {
     keys.note("precision: fp32, since neither bf16 nor fp16 is enabled");
   }

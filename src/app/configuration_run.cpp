@@ -79,6 +79,9 @@ void read_data(Reading& reading) {
   if (config.overlong != data::Overlong::kError && config.packing == data::Packing::kStream) {
     keys.problem("sluice.data.overlong", "says what happens to documents that don't fit a row; write \"packing\": \"pad\" or remove it");
   }
+  // A row of "pad" holds one document whatever is asked.
+  const bool document_attention = keys.flag("sluice.data.document_attention").value_or(false);
+  config.training.document_attention = document_attention && config.packing == data::Packing::kStream;
   if (const auto tokenizer = keys.text("sluice.data.tokenizer")) config.tokenizer = *tokenizer;
   if (const auto file = keys.text("sluice.data.chat_template")) config.chat_template = *file;
   if (const auto key = keys.text("sluice.data.text_key")) config.text_key = *key;

@@ -40,7 +40,7 @@ Json data_json(const Configuration& configuration) {
           {"chat_template", configuration.chat_template},
           {"text_key", configuration.text_key},
           {"packing", kPackings.at(static_cast<std::size_t>(configuration.packing))},
-          {"document_attention", configuration.document_attention},
+          {"document_attention", configuration.training.document_attention},
           {"overlong", kOverlong.at(static_cast<std::size_t>(configuration.overlong))},
           {"invalid_utf8", kInvalid.at(static_cast<std::size_t>(configuration.invalid_utf8))}};
 }
@@ -122,7 +122,11 @@ std::string to_json(const Configuration& configuration) {
   json["output"] = configuration.output;
   json["device"] = configuration.device;
   json["threads"] = configuration.threads;
-  json["memory"] = {{"device", optional_json(configuration.device_memory_bytes)}, {"host", optional_json(configuration.host_memory_bytes)}};
+  json["memory"] = {{"device", optional_json(configuration.device_memory_bytes)},
+                    {"host", optional_json(configuration.host_memory_bytes)},
+                    {"nvme", optional_json(configuration.nvme_space_bytes)}};
+  json["nvme_path"] = configuration.nvme_paths;
+  json["nvme_network"] = configuration.nvme_network;
   json["checkpoint"] = {
       {"interval", configuration.checkpoint_interval}, {"keep", configuration.checkpoint_keep}, {"best", configuration.checkpoint_best}};
   json["evaluate"] = {{"interval", configuration.evaluate_interval}};

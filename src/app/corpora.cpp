@@ -6,6 +6,7 @@
 #include <limits>
 #include <sstream>
 
+#include "app/corpora_impl.hpp"
 #include "app/export.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -50,7 +51,6 @@ data::CorpusOptions options_of(const Configuration& configuration, const std::ve
   options.tokenizer = configuration.tokenizer;
   options.chat_template = configuration.chat_template;
   options.packing = configuration.packing;
-  options.document_attention = configuration.document_attention;
   options.overlong = configuration.overlong;
   options.invalid_utf8 = configuration.invalid_utf8;
   options.valid_fraction = configuration.valid_fraction;
@@ -65,10 +65,6 @@ std::string percent(std::int64_t part, std::int64_t whole) {
 }
 
 }  // namespace
-
-std::string counted(std::int64_t count, const char* noun) {
-  return cat(count, " ", noun, count == 1 ? "" : "s");
-}
 
 TextTokenizer open_text_tokenizer(const Configuration& configuration, const spec::ModelSpec* model, const std::string& remedy) {
   const std::string meant = meant_tokenizer(configuration.tokenizer, configuration.model_path);
@@ -86,152 +82,145 @@ TextTokenizer open_text_tokenizer(const Configuration& configuration, const spec
   return found;
 }
 
-struct Corpora::Impl {
-  /// Training or validation data.
-  struct Part {
-    const char* name;  // "training", "validation"
-    data::SourceFiles files;
-    data::CorpusOptions options;
-    data::Shape shape = data::Shape::kFile;  // of texts
-    bool needs_store = false;
-    std::string store_name;
-    bool has_store = false;  // whole, as has_stores() found it
-    std::shared_ptr<const data::TokenStore> store;
+void refuse_without_loss(const char* part, std::int64_t documents) {
+  throw RequestError(cat(part, " data: no token of ", counted(documents, "document"),
+                         " has a loss: nothing in them is a completion or written by the assistant; give others"));
+}
+
+Corpora::Impl::Impl(const Configuration& c, const spec::ModelSpec* m) : configuration(c) {
+  if (m != nullptr) model = *m;
+  vocabulary = model ? model->vocab : std::numeric_limits<std::int32_t>::max();
+  find(training, c.train_data);
+  if (!c.valid_data.empty()) find(validation.emplace(Part{"validation"}), c.valid_data);
+  const bool has_text = !training.files.are_tokens() || (validation && !validation->files.are_tokens());
+  if (has_text) {
+    text = open_text_tokenizer(c, m,
+                               ", and the data are text; give one as --set sluice.data.tokenizer=DIR (\"bytes\": a token a byte), "
+                               "or token files as data");
+  } else {
+    open_for_showing();
+  }
+  for (Part* part : parts()) {
+    if (part->files.are_tokens()) continue;
+    part->shape = data::shape_of(part->files, part->options);
+    // A byte is a token: such texts need no store, and begin anywhere at once.
+    part->needs_store = text.tokenizer->kind() != "bytes" || part->shape != data::Shape::kFile;
+    if (part->shape == data::Shape::kChat && !chat) open_template(*part);
+  }
+  for (Part* part : parts()) {
+    if (!part->needs_store) continue;
+    const std::uint64_t identity = data::store_identity(part->files, part->options, part->shape, *text.tokenizer,
+                                                        part->shape == data::Shape::kChat ? chat_identity : 0);
+    part->store_name = Hash::hex_of(identity);
+  }
+}
+
+std::vector<Corpora::Impl::Part*> Corpora::Impl::parts() {
+  std::vector<Part*> list{&training};
+  if (validation) list.push_back(&*validation);
+  return list;
+}
+
+void Corpora::Impl::find(Part& part, const std::vector<std::string>& patterns) const {
+  part.options = options_of(configuration, patterns);
+  part.files = data::find_files(patterns);
+}
+
+void Corpora::Impl::open_for_showing() {
+  try {
+    const std::string& given = configuration.tokenizer;
+    const std::string folder = exported_tokenizer(given, configuration.model_path);
+    if (!folder.empty()) text = {open_if_there(folder), folder};
+    const bool is_bytes = given == "bytes" || (given.empty() && vocabulary == formats::kByteVocabulary);
+    if (!text.tokenizer && is_bytes) text = {formats::make_byte_tokenizer(), ""};
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::kDefect) throw;
+    text = {};  // one that can't be used is as good as none: tokens are shown as numbers
+  }
+}
+
+void Corpora::Impl::open_template(const Part& part) {
+  Hash identity;
+  const auto add_file = [&](const fs::path& path) {
+    if (is_file(path)) identity.add(formats::read_whole_file(path.string(), kLargestTemplateFile));
   };
-
-  const Configuration& configuration;
-  std::int64_t vocabulary = 0;
-  std::optional<spec::ModelSpec> model;
-  Part training{"training"};
-  std::optional<Part> validation;
-  TextTokenizer text;  // null where there is none and none is needed
-  std::unique_ptr<formats::ChatTemplate> chat;
-  std::uint64_t chat_identity = 0;
-  std::optional<data::Corpus> train, valid;
-  std::optional<data::TrainingSampler> sampler;
-  std::optional<data::EvaluationSampler> valid_sampler;
-
-  Impl(const Configuration& c, const spec::ModelSpec* m) : configuration(c) {
-    if (m != nullptr) model = *m;
-    vocabulary = model ? model->vocab : std::numeric_limits<std::int32_t>::max();
-    find(training, c.train_data);
-    if (!c.valid_data.empty()) find(validation.emplace(Part{"validation"}), c.valid_data);
-    const bool has_text = !training.files.are_tokens() || (validation && !validation->files.are_tokens());
-    if (has_text) {
-      text = open_text_tokenizer(c, m,
-                                 ", and the data are text; give one as --set sluice.data.tokenizer=DIR (\"bytes\": a token a byte), "
-                                 "or token files as data");
-    } else {
-      open_for_showing();
-    }
-    for (Part* part : parts()) {
-      if (part->files.are_tokens()) continue;
-      part->shape = data::shape_of(part->files, part->options);
-      // A byte is a token: such texts need no store, and begin anywhere at once.
-      part->needs_store = text.tokenizer->kind() != "bytes" || part->shape != data::Shape::kFile;
-      if (part->shape == data::Shape::kChat && !chat) open_template(*part);
-    }
-    for (Part* part : parts()) {
-      if (!part->needs_store) continue;
-      const std::uint64_t identity = data::store_identity(part->files, part->options, part->shape, *text.tokenizer,
-                                                          part->shape == data::Shape::kChat ? chat_identity : 0);
-      part->store_name = Hash::hex_of(identity);
-    }
+  if (!configuration.chat_template.empty()) {
+    // The byte tokenizer's end of document has no text, so a template can't write it.
+    auto variables = text.folder.empty() ? std::map<std::string, std::string>() : formats::special_tokens(text.folder);
+    const std::string& path = configuration.chat_template;
+    chat = std::make_unique<formats::ChatTemplate>(formats::read_whole_file(path, kLargestTemplateFile), path, variables);
+    add_file(path);
+  } else if (!text.folder.empty()) {
+    chat = formats::open_chat_template(text.folder);
   }
-
-  std::vector<Part*> parts() {
-    std::vector<Part*> list{&training};
-    if (validation) list.push_back(&*validation);
-    return list;
+  if (!chat) {
+    throw RequestError(cat(part.files.files.front().path, ": holds chats (\"messages\"), and ",
+                           text.folder.empty() ? std::string("the byte tokenizer") : text.folder,
+                           " has no chat template; give a file as --set sluice.data.chat_template=FILE"));
   }
-
-  void find(Part& part, const std::vector<std::string>& patterns) const {
-    part.options = options_of(configuration, patterns);
-    part.files = data::find_files(patterns);
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json"}) {
+    if (!text.folder.empty()) add_file(fs::path(text.folder) / name);
   }
+  chat_identity = identity.value();
+}
 
-  /// Token files need no tokenizer; one that can be used shows them as text.
-  void open_for_showing() {
-    try {
-      const std::string& given = configuration.tokenizer;
-      const std::string folder = exported_tokenizer(given, configuration.model_path);
-      if (!folder.empty()) text = {open_if_there(folder), folder};
-      const bool is_bytes = given == "bytes" || (given.empty() && vocabulary == formats::kByteVocabulary);
-      if (!text.tokenizer && is_bytes) text = {formats::make_byte_tokenizer(), ""};
-    } catch (const Error& error) {
-      if (error.code() == ExitCode::kDefect) throw;
-      text = {};  // one that can't be used is as good as none: tokens are shown as numbers
-    }
-  }
+std::unique_ptr<data::DocumentReader> Corpora::Impl::reader_of(const Part& part) const {
+  return std::make_unique<data::DocumentReader>(part.files, part.options, part.shape, chat.get());
+}
 
-  void open_template(const Part& part) {
-    Hash identity;
-    const auto add_file = [&](const fs::path& path) {
-      if (is_file(path)) identity.add(formats::read_whole_file(path.string(), kLargestTemplateFile));
-    };
-    if (!configuration.chat_template.empty()) {
-      // The byte tokenizer's end of document has no text, so a template can't write it.
-      auto variables = text.folder.empty() ? std::map<std::string, std::string>() : formats::special_tokens(text.folder);
-      const std::string& path = configuration.chat_template;
-      chat = std::make_unique<formats::ChatTemplate>(formats::read_whole_file(path, kLargestTemplateFile), path, variables);
-      add_file(path);
-    } else if (!text.folder.empty()) {
-      chat = formats::open_chat_template(text.folder);
+bool Corpora::Impl::make_store(const Part& part, const std::string& path, Log& log, const std::function<bool()>& stop) const {
+  const std::int64_t begin = now_ns(), total = part.files.bytes();
+  std::int64_t told = begin;
+  log.note(cat("tokenising ", format_bytes(total), " of ", part.name, " data once (", text.tokenizer->kind(), "), into ", path));
+  data::TokeniseProgress last;
+  const bool is_made = data::make_store(path, *reader_of(part), total, *text.tokenizer, [&](const data::TokeniseProgress& now) {
+    last = now;
+    const std::int64_t time = now_ns();
+    if (time - told >= kTellEveryNs) {
+      told = time;
+      const double seconds = static_cast<double>(time - begin) * 1e-9;
+      const double left =
+          seconds * static_cast<double>(now.bytes_total - now.bytes) / static_cast<double>(std::max<std::int64_t>(now.bytes, 1));
+      log.note(cat("tokenising: ", percent(now.bytes, now.bytes_total), ", ", format_count(now.documents), " documents, ",
+                   format_count(now.tokens), " tokens, ", format_seconds(left), " left"));
     }
-    if (!chat) {
-      throw RequestError(cat(part.files.files.front().path, ": holds chats (\"messages\"), and ",
-                             text.folder.empty() ? std::string("the byte tokenizer") : text.folder,
-                             " has no chat template; give a file as --set sluice.data.chat_template=FILE"));
-    }
-    for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json"}) {
-      if (!text.folder.empty()) add_file(fs::path(text.folder) / name);
-    }
-    chat_identity = identity.value();
+    return !stop();
+  });
+  if (is_made) {
+    log.note(cat("tokenised ", counted(last.documents, "document"), " to ", format_count(last.tokens), " tokens in ",
+                 format_seconds(static_cast<double>(now_ns() - begin) * 1e-9)));
   }
+  return is_made;
+}
 
-  std::unique_ptr<data::DocumentReader> reader_of(const Part& part) const {
-    return std::make_unique<data::DocumentReader>(part.files, part.options, part.shape, chat.get());
+void Corpora::Impl::open_part(Part& part, std::optional<data::Corpus>& corpus, const std::string& directory) const {
+  if (part.needs_store) {
+    part.store = std::make_shared<data::TokenStore>(directory + "/" + part.store_name, false);
+    corpus.emplace(part.files, part.store, text.tokenizer->kind());
+  } else {
+    corpus.emplace(part.files, vocabulary);
   }
+  if (corpus->learned() == 0) refuse_without_loss(part.name, corpus->documents());
+}
 
-  /// False: stopped.
-  bool make_store(const Part& part, const std::string& path, Log& log, const std::function<bool()>& stop) const {
-    const std::int64_t begin = now_ns(), total = part.files.bytes();
-    std::int64_t told = begin;
-    log.note(cat("tokenising ", format_bytes(total), " of ", part.name, " data once (", text.tokenizer->kind(), "), into ", path));
-    data::TokeniseProgress last;
-    const bool is_made = data::make_store(path, *reader_of(part), total, *text.tokenizer, [&](const data::TokeniseProgress& now) {
-      last = now;
-      const std::int64_t time = now_ns();
-      if (time - told >= kTellEveryNs) {
-        told = time;
-        const double seconds = static_cast<double>(time - begin) * 1e-9;
-        const double left =
-            seconds * static_cast<double>(now.bytes_total - now.bytes) / static_cast<double>(std::max<std::int64_t>(now.bytes, 1));
-        log.note(cat("tokenising: ", percent(now.bytes, now.bytes_total), ", ", format_count(now.documents), " documents, ",
-                     format_count(now.tokens), " tokens, ", format_seconds(left), " left"));
-      }
-      return !stop();
-    });
-    if (is_made) {
-      log.note(cat("tokenised ", counted(last.documents, "document"), " to ", format_count(last.tokens), " tokens in ",
-                   format_seconds(static_cast<double>(now_ns() - begin) * 1e-9)));
-    }
-    return is_made;
+void Corpora::Impl::check_documents(const char* part, const data::Corpus& corpus) {
+  if (!corpus.knows_documents()) {
+    throw RequestError(cat(corpus.files().front(),
+                           ": llm.c's token files don't say where documents begin, so attention can't restart there; remove "
+                           "sluice.data.document_attention, or give texts or Megatron's token files"));
   }
+  if (corpus.tokens() > corpus.documents()) return;  // one of them at least has two tokens
+  std::int64_t longest = 0;
+  corpus.for_documents([&](std::int64_t, std::int64_t, std::int64_t tokens) { longest = std::max(longest, tokens); });
+  if (longest < 2) {
+    throw RequestError(cat(part, " data: found ", counted(corpus.documents(), "document"),
+                           ", none with at least 2 tokens, so with sluice.data.document_attention nothing is predicted; give others"));
+  }
+}
 
-  void open_part(Part& part, std::optional<data::Corpus>& corpus, const std::string& directory) const {
-    if (part.needs_store) {
-      part.store = std::make_shared<data::TokenStore>(directory + "/" + part.store_name, false);
-      corpus.emplace(part.files, part.store, text.tokenizer->kind());
-    } else {
-      corpus.emplace(part.files, vocabulary);
-    }
-    if (corpus->learned() == 0) {
-      throw RequestError(cat(part.name, " data: no token of ", counted(corpus->documents(), "document"),
-                             " has a loss: nothing in them is a completion or written by the assistant; give others"));
-    }
-  }
-};
+bool Corpora::Impl::keeps_apart(const data::Corpus& corpus) const {
+  return configuration.training.document_attention && corpus.knows_documents();
+}
 
 Corpora::Corpora(const Configuration& configuration, const spec::ModelSpec* model) : impl_(std::make_unique<Impl>(configuration, model)) {}
 
@@ -331,6 +320,10 @@ void Corpora::open(const std::string& directory) {
                              counted(impl.valid->documents(), "document"), " held out has a loss; hold out more"));
     }
   }
+  if (training.document_attention) {
+    Impl::check_documents("training", *impl.train);
+    if (impl.valid) Impl::check_documents("validation", *impl.valid);
+  }
   const auto order = impl.configuration.order == DataOrder::kShuffled ? data::Order::kShuffled : data::Order::kSequential;
   const std::int64_t sequence = training.batch.sequence_length;
   if (packing == data::Packing::kPad) {
@@ -380,6 +373,10 @@ std::vector<std::string> Corpora::describe() const {
     lines.push_back(cat("validation: ", counted(impl.valid->documents(), "document"), " of ",
                         impl.valid->documents() + impl.train->documents(), " held out, ", format_count(impl.valid->tokens()), " tokens"));
   }
+  if (impl.configuration.training.document_attention) {
+    lines.push_back(cat("rows: attention and positions restart at each of ", counted(impl.train->documents(), "document"),
+                        "; the first token of one is not predicted"));
+  }
   const data::PadCounts& pad = impl.sampler->pad_counts();
   const std::int64_t row = impl.configuration.training.batch.sequence_length + 1;
   if (pad.truncated > 0) lines.push_back(cat("rows: ", counted(pad.truncated, "document"), " of ", pad.rows, " cut at ", row, " tokens"));
@@ -390,129 +387,7 @@ std::vector<std::string> Corpora::describe() const {
 
 data::Preview Corpora::preview(std::int64_t number) const {
   const data::RowRange range = impl_->sampler->range(*impl_->train, impl_->sampler->sample_at(number));
-  return data::preview_of(*impl_->train, range, impl_->text.tokenizer.get());
-}
-
-data::Preview Corpora::first_preview() const {
-  const Impl& impl = *impl_;
-  const auto wanted = static_cast<std::size_t>(impl.configuration.training.batch.sequence_length) + 1;
-  data::EncodedDocument sample;
-  if (!impl.training.needs_store) {
-    const data::Corpus corpus(impl.training.files, impl.vocabulary);
-    return data::preview_of(corpus, {0, std::min<std::int64_t>(static_cast<std::int64_t>(wanted), corpus.tokens()) - 1},
-                            impl.text.tokenizer.get());
-  }
-  const auto reader = impl.reader_of(impl.training);
-  data::EncodedDocument encoded;
-  while (sample.ids.size() < wanted) {
-    const std::optional<data::Document> document = reader->next();
-    if (!document) break;
-    data::encode(*document, *impl.text.tokenizer, encoded);
-    sample.ids.insert(sample.ids.end(), encoded.ids.begin(), encoded.ids.end());
-    sample.learned.insert(sample.learned.end(), encoded.learned.begin(), encoded.learned.end());
-    if (impl.configuration.packing == data::Packing::kPad && !sample.ids.empty()) break;
-  }
-  sample.ids.resize(std::min(sample.ids.size(), wanted));
-  sample.learned.resize(sample.ids.size());
-  return data::preview_of(sample, impl.text.tokenizer.get());
-}
-
-Inspection Corpora::inspect() const {
-  const Impl& impl = *impl_;
-  const Impl::Part& part = impl.training;
-  const formats::Tokenizer* tokenizer = impl.text.tokenizer.get();
-  Inspection found;
-  found.kind = data::name_of(part.files.kind);
-  if (!part.files.are_tokens()) found.shape = data::name_of(part.shape);
-  found.tokenizer = tokenizer != nullptr ? tokenizer->kind() : "none";
-  found.folder = impl.text.folder;
-  found.files = static_cast<std::int64_t>(part.files.files.size());
-  found.bytes = part.files.bytes();
-  const std::optional<std::int32_t> end = tokenizer != nullptr ? tokenizer->end_of_document() : std::nullopt;
-  const auto add = [&](std::int64_t tokens, bool is_ended) {
-    ++found.documents;
-    found.tokens += tokens;
-    found.longest = std::max(found.longest, tokens);
-    if (is_ended) ++found.ended;
-  };
-  if (part.needs_store) {
-    const auto reader = impl.reader_of(part);
-    data::EncodedDocument encoded;
-    std::int64_t tokenless = 0;
-    while (const std::optional<data::Document> document = reader->next()) {
-      data::encode(*document, *tokenizer, encoded);
-      if (encoded.ids.empty()) {
-        ++tokenless;
-        continue;
-      }
-      add(static_cast<std::int64_t>(encoded.ids.size()), end.has_value());  // encode() sees to it
-      found.learned += std::count(encoded.learned.begin(), encoded.learned.end(), std::uint8_t{1});
-    }
-    found.left = reader->counts();
-    found.left.empty += tokenless;
-  } else {
-    const data::Corpus corpus(part.files, impl.vocabulary);
-    corpus.check(0, corpus.tokens());
-    if (corpus.knows_documents()) {
-      corpus.for_documents([&](std::int64_t /*document*/, std::int64_t begin, std::int64_t tokens) {
-        std::int32_t last = -1;
-        if (tokens > 0) corpus.read(begin + tokens - 1, 1, &last);
-        add(tokens, last == end);
-      });
-    } else {
-      found.tokens = corpus.tokens();
-      found.documents = found.longest = found.ended = -1;
-    }
-    found.learned = found.tokens;
-  }
-  if (!end) found.ended = -1;
-  return found;
-}
-
-void Corpora::for_documents(const std::function<void(std::span<const std::int32_t>)>& take) const {
-  const Impl& impl = *impl_;
-  if (impl.training.needs_store) {
-    const auto reader = impl.reader_of(impl.training);
-    data::EncodedDocument encoded;
-    while (const std::optional<data::Document> document = reader->next()) {
-      data::encode(*document, *impl.text.tokenizer, encoded);
-      if (std::find(encoded.learned.begin(), encoded.learned.end(), std::uint8_t{0}) != encoded.learned.end()) {
-        throw RequestError(cat(document->place,
-                               ": has tokens without loss, which token files can't tell; train on the JSON lines themselves, "
-                               "which are tokenised once"));
-      }
-      if (!encoded.ids.empty()) take(encoded.ids);
-    }
-    return;
-  }
-  const data::Corpus corpus(impl.training.files, impl.vocabulary);
-  std::vector<std::int32_t> ids;
-  const auto give = [&](std::int64_t /*document*/, std::int64_t begin, std::int64_t tokens) {
-    ids.resize(static_cast<std::size_t>(tokens));
-    corpus.read(begin, tokens, ids.data());
-    if (!ids.empty()) take(ids);
-  };
-  if (corpus.knows_documents()) {
-    corpus.for_documents(give);
-  } else {
-    give(0, 0, corpus.tokens());
-  }
-}
-
-std::int64_t Corpora::vocabulary() const {
-  if (!impl_->training.files.are_tokens()) return impl_->text.tokenizer->vocabulary();
-  return impl_->training.files.kind == data::FileKind::kLlmc ? std::int64_t{std::numeric_limits<std::uint16_t>::max()} + 1
-                                                             : impl_->vocabulary;
-}
-
-std::string describe_sample(const data::Preview& preview, bool colour) {
-  const bool is_masked =
-      std::any_of(preview.parts.begin(), preview.parts.end(), [](const data::ShownPart& part) { return !part.is_learned; });
-  return cat("first sample: ", counted(preview.tokens, "token"), ", ", preview.predicted, " predicted with loss",
-             !is_masked ? ""
-             : colour   ? " (dim: without)"
-                        : " (in ⟦⟧: without)",
-             ": ", data::describe(preview, colour));
+  return data::preview_of(*impl_->train, range, impl_->text.tokenizer.get(), impl_->keeps_apart(*impl_->train));
 }
 
 }  // namespace sluice::app

@@ -20,9 +20,6 @@
 
 namespace sluice::app {
 
-/// "1 document", "3 documents".
-std::string counted(std::int64_t count, const char* noun);
-
 /// What a request's texts are tokenised with.
 struct TextTokenizer {
   std::shared_ptr<const formats::Tokenizer> tokenizer;
@@ -50,6 +47,9 @@ struct Inspection {
   std::int64_t ended = 0;      // documents that end with the token for it (in chats white space may follow); -1: not known
   data::DocumentCounts left;
 };
+
+/// Throws RequestError: of the `documents` of this part ("training") no token has a loss.
+[[noreturn]] void refuse_without_loss(const char* part, std::int64_t documents);
 
 /// Training and validation data, from files to samples. Texts that aren't one token a byte are tokenised once, into stores that all ranks
 /// read; until then they are known by their files alone.

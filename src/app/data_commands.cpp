@@ -76,6 +76,11 @@ Json json_of(const Inspection& found, const data::Preview& preview) {
           {"first_sample", {{"tokens", preview.tokens}, {"predicted_with_loss", preview.predicted}, {"parts", parts}}}};
 }
 
+/// What has been shown may still be nothing to train on: said as `train` would say it.
+void refuse_if_useless(const Inspection& found) {
+  if (found.tokens > 0 && found.learned == 0) refuse_without_loss("training", found.documents);
+}
+
 }  // namespace
 
 int inspect_data_command(const Command& command, const Environment& environment) {
@@ -85,6 +90,7 @@ int inspect_data_command(const Command& command, const Environment& environment)
   const data::Preview preview = corpora.first_preview();
   if (command.json) {
     print(json_of(found, preview).dump(1));
+    refuse_if_useless(found);
     return 0;
   }
   print(cat("files      ", found.files, ", ", format_bytes(found.bytes), " of ", found.kind,
@@ -104,6 +110,7 @@ int inspect_data_command(const Command& command, const Environment& environment)
   if (found.left.replaced > 0) print(cat("replaced   bytes that aren't UTF-8 in ", counted(found.left.replaced, "document")));
   const bool colour = isatty(STDOUT_FILENO) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   print(describe_sample(preview, colour));
+  refuse_if_useless(found);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "app/swap.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "optim/policy.hpp"
@@ -32,6 +33,10 @@ DiskNeed disk_need(const Configuration& configuration, const model::Model& model
   need.checkpoints = std::max<std::int64_t>(most, 1);
   if (configuration.export_model) need.export_bytes = elements * size_of(spec::dtype_of(configuration.training.precision));
   return need;
+}
+
+std::int64_t remaining_need(const Configuration& configuration, const model::Model& model, std::int64_t steps) {
+  return std::max<std::int64_t>(0, disk_need(configuration, model, steps).total() - bytes_below(configuration.output + "/checkpoints"));
 }
 
 std::int64_t free_disk_bytes(const std::string& path) {

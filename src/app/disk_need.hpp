@@ -19,6 +19,9 @@ struct DiskNeed {
 /// `steps` of the run; 0: not known yet. Pure.
 DiskNeed disk_need(const Configuration& configuration, const model::Model& model, std::int64_t steps);
 
+/// What of the need is still to be written, the checkpoints that stand already left out.
+std::int64_t remaining_need(const Configuration& configuration, const model::Model& model, std::int64_t steps);
+
 /// Bytes that this user may write where `path` is or will be made; -1 where nothing above it exists.
 std::int64_t free_disk_bytes(const std::string& path);
 

@@ -11,8 +11,6 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "comm/local/local_communicator.hpp"
-#include "model/build.hpp"
-#include "parallel/unsharded.hpp"
 #include "train/engine.hpp"
 #include "train/generate.hpp"
 
@@ -82,15 +80,6 @@ std::vector<std::int32_t> tokens_of_prompt(const GenerateOptions& wanted, const 
   return prompt;
 }
 
-/// Nothing is trained here. An engine trains something, so it is the smallest vector: gradients and moments of all others, three times the
-/// model's own size, are then neither planned nor allocated.
-std::string smallest_parameter(const spec::ModelSpec& spec) {
-  const model::Model model = model::build_model(spec, *parallel::make_unsharded_modules());
-  const auto smallest = std::min_element(model.params.begin(), model.params.end(),
-                                         [](const model::ParamSpec& a, const model::ParamSpec& b) { return a.elements() < b.elements(); });
-  return cat("^", smallest->name, "$");
-}
-
 }  // namespace
 
 int generate_command(const Command& command) {
@@ -110,15 +99,14 @@ int generate_command(const Command& command) {
     prompt = tokens_of_prompt(wanted, text);
   }
   // No longer than what will be there, since every token takes a pass over the whole row.
-  const std::int64_t row =
-      std::min(model.longest_sequence(), round_up(static_cast<std::int64_t>(prompt.size()) + wanted.max_new_tokens, 16));
+  const std::int64_t row = std::min(model.context, round_up(static_cast<std::int64_t>(prompt.size()) + wanted.max_new_tokens, 16));
 
   const auto world = comm::make_single_rank();
   const auto device = device::make_cpu_device();
   train::EngineSetup setup;
   setup.model = model;
   setup.training.batch = {1, 1, 1, row};
-  setup.training.trainable = {smallest_parameter(model)};
+  setup.trains = false;
   const device::CpuFacts facts = device::read_cpu_facts();
   setup.plan.threads = threads_per_rank(wanted.threads, 1, facts.cores, facts);
   setup.plan.chunk_elements = 1 << 22;

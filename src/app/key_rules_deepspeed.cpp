@@ -99,7 +99,7 @@ constexpr auto kKeys = std::to_array<Key>({
     {"bf16", kHonoured, kObject, "null"},
     {"bf16.enabled", kHonoured, kFlag, "false"},
     {"bf16.immediate_grad_update", kPerformance, kFlag, "false"},
-    {"bf16.check_grad_overflow", kPerformance, kFlag, "true"},
+    {"bf16.check_grad_overflow", kHonoured, kFlag, "true"},
     {"bf16.bf16_master_weights_and_grads", kOnly, kFlag, "false", "", kMasters},
     {"bf16.bf16_optimizer_states", kOnly, kFlag, "false", "", kMasters},
     {"torch_autocast", kSwitch, kObject, "null", "", "write bf16 or fp16 instead"},

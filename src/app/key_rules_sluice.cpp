@@ -10,7 +10,6 @@ namespace {
 using enum KeyRule;
 using enum ValueType;
 
-constexpr std::string_view kNoDisk = "remove it: nothing is kept on disk";
 constexpr std::string_view kDataParallel = "remove it: all ranks are data-parallel";
 
 constexpr auto kKeys = std::to_array<Key>({
@@ -30,7 +29,7 @@ constexpr auto kKeys = std::to_array<Key>({
     {"sluice.data.chat_template", kHonoured, kText},
     {"sluice.data.text_key", kHonoured, kText, "\"text\""},
     {"sluice.data.packing", kHonoured, kText, "\"stream\""},
-    {"sluice.data.document_attention", kAbsent, kFlag, "false", "false", "remove it: attention crosses documents"},
+    {"sluice.data.document_attention", kHonoured, kFlag, "false"},
     {"sluice.data.overlong", kHonoured, kText, "\"error\""},
     {"sluice.data.invalid_utf8", kHonoured, kText, "\"error\""},
     {"sluice.steps", kHonoured, kWhole},
@@ -59,8 +58,9 @@ constexpr auto kKeys = std::to_array<Key>({
     {"sluice.memory", kHonoured, kObject},
     {"sluice.memory.device", kHonoured, kSize},
     {"sluice.memory.host", kHonoured, kSize},
-    {"sluice.memory.nvme", kAbsent, kSize, "", "", kNoDisk},
-    {"sluice.nvme_path", kAbsent, kTexts, "", "", kNoDisk},
+    {"sluice.memory.nvme", kHonoured, kSize},
+    {"sluice.nvme_path", kHonoured, kTexts},
+    {"sluice.nvme_network", kHonoured, kFlag, "false"},
     {"sluice.mesh", kHonoured, kObject},
     {"sluice.mesh.tensor", kAbsent, kWhole, "1", "1", kDataParallel},
     {"sluice.mesh.tensor_mode", kAbsent, kText, "\"1d\"", "\"1d\"", kDataParallel},

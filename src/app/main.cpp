@@ -11,6 +11,7 @@
 #include "app/configuration.hpp"
 #include "app/data_commands.hpp"
 #include "app/doctor.hpp"
+#include "app/doctor_disk.hpp"
 #include "app/environment.hpp"
 #include "app/export.hpp"
 #include "app/generate_command.hpp"
@@ -20,6 +21,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "checkpoint/catalog.hpp"
+#include "comm/local/local_communicator.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "ops/context.hpp"
 
@@ -41,7 +43,13 @@ int check_configuration(const app::Command& command) {
 int look_around(const app::Command& command, const app::Environment& environment) {
   const std::vector<std::pair<std::string, std::string>> libraries = {
       {"MPI", comm::mpi_library_version()}, {"HDF5", checkpoint::hdf5_library_version()}, {"kernels", ops::library_versions()}};
-  const std::vector<app::Finding> findings = app::diagnose(app::read_doctor_facts(environment, libraries), environment);
+  std::vector<app::Finding> findings = app::diagnose(app::read_doctor_facts(environment, libraries), environment);
+  if (!command.nvme_paths.empty()) {
+    std::vector<app::SwapPathFacts> paths;
+    for (const std::string& path : command.nvme_paths) paths.push_back(app::read_swap_path(path, comm::make_single_rank()->host_name()));
+    const std::vector<app::Finding> more = app::diagnose_swap(paths, app::read_swap_limits());
+    findings.insert(findings.end(), more.begin(), more.end());
+  }
   print(command.json ? app::to_json(findings) : app::describe(findings));
   return static_cast<int>(app::worst_of(findings) == app::Severity::kProblem ? ExitCode::kEnvironment : ExitCode::kFinished);
 }

@@ -7,10 +7,16 @@
 #include <iostream>
 #include <optional>
 #include <set>
+#include <sstream>
 
+#include "app/budget.hpp"
+#include "app/configuration_keys.hpp"
+#include "app/disk_need.hpp"
 #include "app/environment.hpp"
 #include "app/session.hpp"
+#include "app/swap.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -57,7 +63,7 @@ std::optional<profile::Measurement> find_cached(const std::string& key, const st
     if (file.empty() || !fs::exists(file, error)) continue;
     try {
       std::string found;
-      profile::Measurement measurement = profile::measurement_from_json(read_file(file), file, found);
+      profile::Measurement measurement = profile::measurement_from_json(read_text(file), file, found);
       if (found == key) return measurement;
     } catch (const Error&) {
       continue;  // what can be measured again isn't worth an error
@@ -66,11 +72,15 @@ std::optional<profile::Measurement> find_cached(const std::string& key, const st
   return std::nullopt;
 }
 
-/// The profile of these ranks, measured or cached; the same on all. Collective.
+/// The profile of these ranks, measured or cached; the same on all. Collective. What speaks against the disks is left to the caller: an
+/// engine that opens them says it again.
 profile::Measurement profile_of(comm::Communicator& world, const Configuration& configuration, const spec::ModelSpec& model, int threads,
-                                const std::string& run_file, Log& log) {
-  profile::MeasureRequest request{model, configuration.training.batch.sequence_length,
-                                  rows_to_time(configuration.training.batch, world.size()), threads};
+                                const std::string& swap_job, const std::string& run_file, Log& log) {
+  profile::MeasureRequest request{model,
+                                  configuration.training.batch.sequence_length,
+                                  rows_to_time(configuration.training.batch, world.size()),
+                                  threads,
+                                  {configuration.nvme_paths, swap_job, configuration.nvme_network}};
   const std::string key = profile::cache_key(world, request);
   const std::string folder = cache_folder();
   const std::string cache_file = folder.empty() ? std::string() : cat(folder, "/profile-", Hash().add(key).hex(), ".json");
@@ -98,6 +108,7 @@ profile::Measurement profile_of(comm::Communicator& world, const Configuration& 
                                         format_bytes(static_cast<std::int64_t>(m.scatter.bytes_per_second)), "/s")
                                   : std::string()));
     if (!measurement.spread.empty()) log.note(cat("profile: ", measurement.spread));
+    for (const std::string& line : measurement.disk.lines) log.note(cat("profile: ", line));
     // Caches help the next run; this one doesn't need them.
     for (const std::string& file : {run_file, cache_file}) {
       if (file.empty()) continue;
@@ -113,25 +124,87 @@ profile::Measurement profile_of(comm::Communicator& world, const Configuration& 
   return measurement;
 }
 
-plan::Choices hints_of(const Configuration& configuration) {
+std::optional<spec::Tier> tier_of(const OffloadHint& hint) {
+  if (hint.device == "none") return spec::Tier::kDevice;
+  if (hint.device == "cpu") return spec::Tier::kHost;
+  if (hint.device == "nvme") return spec::Tier::kDisk;
+  return std::nullopt;
+}
+
+/// What the file says about placement.
+plan::Choices written_placement(const Configuration& configuration) {
+  const Hints& hints = configuration.hints;
   plan::Choices choices;
-  if (configuration.hints.zero_stage) choices.zero_stage = static_cast<int>(*configuration.hints.zero_stage);
+  if (hints.zero_stage) choices.zero_stage = static_cast<int>(*hints.zero_stage);
+  choices.working = tier_of(hints.offload_param);
+  choices.states = tier_of(hints.offload_optimizer);
+  // States never stand nearer than their parameters, which DeepSpeed would allow.
+  if (choices.working && choices.states) choices.states = std::max(*choices.states, *choices.working);
+  choices.host_activations = hints.activations.on_host;
+  choices.recompute = hints.activations.recompute;
   return choices;
+}
+
+plan::Choices hints_of(const Configuration& configuration) {
+  plan::Choices choices = written_placement(configuration);
+  // Said at start: without a path nothing goes to disk.
+  if (configuration.nvme_paths.empty()) {
+    for (std::optional<spec::Tier>* tier : {&choices.working, &choices.states}) {
+      if (*tier == spec::Tier::kDisk) tier->reset();
+    }
+  }
+  return choices;
+}
+
+bool is_pinned(const Configuration& configuration, std::initializer_list<std::string_view> keys) {
+  return std::any_of(configuration.pins.begin(), configuration.pins.end(),
+                     [&](const std::string& pin) { return std::find(keys.begin(), keys.end(), pin) != keys.end(); });
 }
 
 /// `--pin KEY`: what the file says under that key is kept.
 plan::Choices pins_of(const Configuration& configuration) {
+  const plan::Choices written = written_placement(configuration);
   plan::Choices choices;
   for (const std::string& pin : configuration.pins) {
-    if (pin == "zero_optimization" || pin == "zero_optimization.stage") {
-      if (!configuration.hints.zero_stage)
-        throw RequestError(cat("--pin ", pin, ": the configuration says nothing about zero_optimization.stage that could be kept"));
-      choices.zero_stage = static_cast<int>(*configuration.hints.zero_stage);
-    } else {
-      throw RequestError(cat("--pin ", pin, ": can't be pinned; known: zero_optimization. A whole plan is kept with --plan FILE"));
+    const bool whole = pin == "zero_optimization";
+    const bool optimizer = pin.starts_with("zero_optimization.offload_optimizer") || pin == "zero_optimization.cpu_offload";
+    const bool param = pin.starts_with("zero_optimization.offload_param") || pin.starts_with("zero_optimization.cpu_offload_param");
+    const bool aio = pin == "aio" || pin == "aio.block_size" || pin == "aio.queue_depth";
+    plan::Choices kept;
+    if (whole || pin == "zero_optimization.stage") kept.zero_stage = written.zero_stage;
+    if (whole || optimizer) kept.states = written.states;
+    if (whole || param) kept.working = written.working;
+    if (pin == "activation_checkpointing" || pin == "activation_checkpointing.cpu_checkpointing") {
+      kept.host_activations = written.host_activations;
+    } else if (!whole && !optimizer && !param && !aio && pin != "zero_optimization.stage") {
+      throw RequestError(cat("--pin ", pin,
+                             ": can't be pinned; known: zero_optimization, its stage, offload_param and offload_optimizer, "
+                             "activation_checkpointing.cpu_checkpointing, aio. A whole plan is kept with --plan FILE"));
     }
+    if (aio ? !configuration.hints.aio.block_bytes && !configuration.hints.aio.queue_depth : kept.empty()) {
+      throw RequestError(cat("--pin ", pin, ": the configuration says nothing there that could be kept"));
+    }
+    if ((kept.states == spec::Tier::kDisk || kept.working == spec::Tier::kDisk) && configuration.nvme_paths.empty()) {
+      throw RequestError(cat("--pin ", pin, ": nvme is written, but no path; give --nvme-path DIR"));
+    }
+    if (kept.zero_stage) choices.zero_stage = kept.zero_stage;
+    if (kept.states) choices.states = kept.states;
+    if (kept.working) choices.working = kept.working;
+    if (kept.host_activations) choices.host_activations = kept.host_activations;
   }
   return choices;
+}
+
+/// How swap files are read and written.
+memory::FileEngine::Options engine_options(const Configuration& configuration, const spec::DiskSpeed& disk) {
+  const AioHint& aio = configuration.hints.aio;
+  memory::FileEngine::Options options;
+  options.block_bytes = disk.block_bytes;
+  options.read_depth = options.write_depth = disk.depth;
+  if (aio.block_bytes && is_pinned(configuration, {"aio", "aio.block_size"})) options.block_bytes = *aio.block_bytes;
+  if (aio.queue_depth && is_pinned(configuration, {"aio", "aio.queue_depth"}))
+    options.read_depth = options.write_depth = static_cast<int>(*aio.queue_depth);
+  return options;
 }
 
 plan::PlanRequest plan_request(const Configuration& configuration, const spec::ModelSpec& model, const spec::MachineSpec& machine,
@@ -149,8 +222,23 @@ plan::PlanRequest plan_request(const Configuration& configuration, const spec::M
   return request;
 }
 
-/// Why a plan from a file can't serve this run; empty if it can.
-std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& request, int ranks) try {
+/// Whether a plan from a file can serve this run.
+struct Fitness {
+  std::string unfit;            // why not; empty: it can
+  bool lacks_space = false;     // that is for want of disk space
+  std::int64_t disk_bytes = 0;  // that a rank's swap files take
+};
+
+/// Budgets of host memory and disk that nobody gave follow what is free at the moment. A run's own plan that was made for a little more is
+/// kept, since another could change bits.
+spec::Budget for_own_plan(const PlanningRequest& request) {
+  spec::Budget budget = request.budget;
+  if (!request.configuration->host_memory_bytes) budget.host_bytes += budget.host_bytes / 10;
+  if (!request.configuration->nvme_space_bytes) budget.disk_bytes += budget.disk_bytes / 10;
+  return budget;
+}
+
+std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& request, int ranks, Fitness& fitness) try {
   const spec::Plan& plan = record.plan;
   const spec::BatchSpec& batch = request.configuration->training.batch;
   if (plan.mesh.ranks() != ranks) return cat("it is for ", plan.mesh.ranks(), " ranks, here are ", ranks);
@@ -166,6 +254,13 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
     return cat("it is for ", plan.threads, " threads a rank, ", request.configuration->threads, " are asked");
   if (plan.update_mode == spec::UpdateMode::kInBackward && optim::needs_norm(request.configuration->training))
     return "it updates in backward, which can neither clip nor skip an overflow";
+  if (plan.uses_tier(spec::Tier::kDisk) && request.configuration->nvme_paths.empty())
+    return "it keeps states on disk, and no path is given; give --nvme-path DIR";
+  if (const std::string problem =
+          plan::plan_problem(plan, plan_request(*request.configuration, *request.model, {}, request.budget, request.threads, ranks));
+      !problem.empty()) {
+    return problem;
+  }
   const auto modules = parallel::make_unsharded_modules();
   const model::Model model = model::build_model(*request.model, *modules);
   const chunks::ChunkLayout layout(model.params, optim::group_parameters(model, request.configuration->training), plan.chunk_elements);
@@ -175,14 +270,46 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                                                    .plan = plan,
                                                    .sequence_length = batch.sequence_length,
                                                    .ranks = ranks,
+                                                   .document_attention = request.configuration->training.document_attention,
                                                    .needs_norm = optim::needs_norm(request.configuration->training)});
   if (graph.arena_bytes[0] > request.budget.device_bytes) {
     return cat("it needs ", format_bytes(graph.arena_bytes[0]), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
                " are left");
   }
+  const auto on_node = [&](spec::Tier tier) { return graph.arena_bytes[static_cast<std::size_t>(tier)] * request.ranks_on_node; };
+  if (plan.uses_tier(spec::Tier::kHost) || plan.uses_tier(spec::Tier::kDisk)) {
+    if (on_node(spec::Tier::kHost) > request.budget.host_bytes) {
+      return cat("it needs ", format_bytes(on_node(spec::Tier::kHost)), " of host memory a node, ", format_bytes(request.budget.host_bytes),
+                 " are left");
+    }
+    if (on_node(spec::Tier::kDisk) > request.budget.disk_bytes) {
+      fitness.lacks_space = true;
+      return cat("it needs ", format_bytes(on_node(spec::Tier::kDisk)), " of disk space a node, ", format_bytes(request.budget.disk_bytes),
+                 " are left at ", joined(request.configuration->nvme_paths));
+    }
+  }
+  fitness.disk_bytes = graph.arena_bytes[static_cast<std::size_t>(spec::Tier::kDisk)];
   return {};
 } catch (const OutOfMemory& error) {
   return error.what();  // an rCache smaller than what one segment needs
+}
+
+Fitness fitness_of(const plan::PlanRecord& record, const PlanningRequest& request, int ranks) {
+  Fitness fitness;
+  fitness.unfit = why_unfit(record, request, ranks, fitness);
+  return fitness;
+}
+
+/// The disk of a profile that was kept; what suits most disks where there is none.
+spec::DiskSpeed measured_disk(const std::string& profile_file) {
+  std::error_code error;
+  if (!fs::exists(profile_file, error)) return {};
+  try {
+    std::string key;
+    return profile::measurement_from_json(read_text(profile_file), profile_file, key).machine.disk;
+  } catch (const Error&) {
+    return {};  // what can be measured again isn't worth an error
+  }
 }
 
 void print(const std::string& text) {
@@ -198,32 +325,41 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   const std::string file = request.directory->plan_file();
   std::string text;  // of plan.json
   bool keep = false;
+  std::int64_t disk_bytes = 0;
+  spec::DiskSpeed disk;
   comm::all_or_none(world, [&] {
     if (!root) return;
     std::error_code error;
     // The run's own plan comes first: a later attempt must not change the arithmetic under a run's feet.
     if (fs::exists(file, error)) {
-      text = read_file(file);
-      const std::string unfit = why_unfit(plan::plan_record_from_json(text, file), request, world.size());
-      if (unfit.empty()) {
+      text = read_text(file);
+      PlanningRequest own = request;
+      own.budget = for_own_plan(request);
+      const Fitness fitness = fitness_of(plan::plan_record_from_json(text, file), own, world.size());
+      if (fitness.unfit.empty()) {
         keep = true;
+        disk_bytes = fitness.disk_bytes;
         if (!configuration.plan_file.empty() &&
-            !(plan::plan_record_from_json(read_file(configuration.plan_file), configuration.plan_file).plan ==
+            !(plan::plan_record_from_json(read_text(configuration.plan_file), configuration.plan_file).plan ==
               plan::plan_record_from_json(text, file).plan)) {
           throw RequestError(cat("--plan ", configuration.plan_file, ": differs from the plan that this run began with, ", file,
                                  "; a run keeps its plan. Leave --plan out, or give another --output"));
         }
         log.note(cat("plan: as in ", file, " from the attempt before: ", plan::describe(plan::plan_record_from_json(text, file).plan)));
+        disk = measured_disk(request.directory->profile_file());
         return;
       }
-      log.note(cat("plan: ", file, " can't be kept: ", unfit, "; planning anew"));
+      log.note(cat("plan: ", file, " can't be kept: ", fitness.unfit, "; planning anew"));
       text.clear();
     }
     if (!configuration.plan_file.empty()) {
-      text = read_file(configuration.plan_file);
+      text = read_text(configuration.plan_file);
       const plan::PlanRecord record = plan::plan_record_from_json(text, configuration.plan_file);
-      const std::string unfit = why_unfit(record, request, world.size());
-      if (!unfit.empty()) throw RequestError(cat("--plan ", configuration.plan_file, ": ", unfit));
+      const Fitness fitness = fitness_of(record, request, world.size());
+      const std::string problem = cat("--plan ", configuration.plan_file, ": ", fitness.unfit);
+      if (fitness.lacks_space) throw EnvironmentError(cat(problem, "; make room or choose another directory"));
+      if (!fitness.unfit.empty()) throw RequestError(problem);
+      disk_bytes = fitness.disk_bytes;
       log.note(cat("plan: from ", configuration.plan_file, ": ", plan::describe(record.plan)));
     }
   });
@@ -231,14 +367,16 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   Planned planned;
   if (text.empty()) {
     const profile::Measurement measurement =
-        profile_of(world, configuration, *request.model, request.threads, request.directory->profile_file(), log);
+        profile_of(world, configuration, *request.model, request.threads, request.swap_job, request.directory->profile_file(), log);
     planned.machine = measurement.machine;
+    disk = measurement.machine.disk;
     comm::all_or_none(world, [&] {
       if (!root) return;
       const plan::PlanRequest search =
           plan_request(configuration, *request.model, measurement.machine, request.budget, request.threads, world.size());
       const plan::PlanResult result = plan::search(search);
       log.note(plan::explain(search, result));
+      disk_bytes = result.prediction.arena_bytes[static_cast<std::size_t>(spec::Tier::kDisk)];
       text = plan::to_json(
           search, result,
           spec::to_json(train::signature_of(result.plan, configuration.training.precision, ops::make_cpu_context(result.plan.threads))));
@@ -250,6 +388,9 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   planned.segments_between_agrees = record.segments_between_agrees;
   planned.predicted_seconds = record.predicted_seconds;
   planned.graph_hash = record.graph_hash;
+  std::istringstream of_root(world.broadcast(cat(disk_bytes, " ", disk.block_bytes, " ", disk.depth), 0));
+  of_root >> planned.disk_bytes >> disk.block_bytes >> disk.depth;
+  planned.engine = engine_options(configuration, disk);
   comm::all_or_none(world, [&] {
     if (root && !keep) write_file_atomically(file, text);
   });
@@ -275,14 +416,23 @@ int plan_command(const Command& command) {
   settle_model(configuration, model);
   const device::CpuFacts facts = device::read_cpu_facts();
   const int on_node = static_cast<int>(command.ranks_per_node.value_or(ranks));
+  const model::Model built = model::build_model(model, *parallel::make_unsharded_modules());
   spec::MachineSpec machine;
   spec::Budget budget;
   int threads = threads_per_rank(configuration.threads, on_node, facts.cores, facts);
   if (!command.machine_file.empty()) {
-    machine = spec::machine_spec_from_json(read_file(command.machine_file), command.machine_file);
+    machine = spec::machine_spec_from_json(read_text(command.machine_file), command.machine_file);
     if (command.ranks_per_node) machine.ranks_per_node = on_node;
     budget.device_bytes = configuration.device_memory_bytes.value_or(machine.device_bytes);
     budget.host_bytes = configuration.host_memory_bytes.value_or(machine.host_bytes);
+    if (!configuration.nvme_paths.empty()) {
+      if (machine.disk.read_bytes_per_second <= 0 || machine.disk.write_bytes_per_second <= 0) {
+        throw RequestError(cat(command.machine_file,
+                               ": says nothing about a disk (key \"disk\"), which --nvme-path needs; add it, or make the file with sluice "
+                               "profile --nvme-path DIR there"));
+      }
+      budget.disk_bytes = configuration.nvme_space_bytes.value_or(machine.disk.free_bytes);
+    }
     if (configuration.threads == 0) threads = machine.threads_per_rank;
   } else {
     // Without MPI one rank measures this machine; others are taken to share its cores and memory.
@@ -291,9 +441,16 @@ int plan_command(const Command& command) {
     Configuration one = configuration;
     one.training.batch.micro_batch = 0;
     one.training.batch.accumulation = 0;
-    machine = profile_of(*world, one, model, threads, {}, log).machine;
+    check_swap_paths(configuration);
+    const std::int64_t claimed = remaining_need(configuration, built, configuration.steps.value_or(0));
+    const std::int64_t disk = disk_budget(configuration, swap_rooms(configuration, configuration.output, claimed));
+    const profile::Measurement measurement = profile_of(*world, one, model, threads, swap_job(read_environment()), {}, log);
+    for (const std::string& warning : measurement.disk.warnings) log.warn(warning);
+    machine = measurement.machine;
     machine.ranks_per_node = on_node;
-    budget = resolve_budget(configuration, on_node, facts);
+    budget = memory_budget(configuration, on_node, {facts, device::read_resident_bytes().proportional},
+                           state_bytes(built, configuration.training));
+    budget.disk_bytes = disk;
   }
   const plan::PlanRequest request = plan_request(configuration, model, machine, budget, threads, ranks);
   const plan::PlanResult result = plan::search(request);
@@ -305,14 +462,13 @@ int plan_command(const Command& command) {
     print(plan::explain(request, result));
   }
   if (configuration.dump_graph) {
-    const auto modules = parallel::make_unsharded_modules();
-    const model::Model built = model::build_model(model, *modules);
     const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training), result.plan.chunk_elements);
     schedule::build(schedule::GraphKind::kStep, {.model = &built,
                                                  .layout = &layout,
                                                  .plan = result.plan,
                                                  .sequence_length = configuration.training.batch.sequence_length,
                                                  .ranks = static_cast<int>(ranks),
+                                                 .document_attention = configuration.training.document_attention,
                                                  .needs_norm = optim::needs_norm(configuration.training),
                                                  .segments_between_agrees = result.segments_between_agrees})
         .dump(std::cout);
@@ -334,11 +490,15 @@ int profile_command(const Command& command) {
       configuration = load_configuration(command.request, world->size(), Demand::kPlan);
       model = resolve_model(configuration);
       settle_model(configuration, model);
+      check_swap_paths(configuration);
       threads = threads_per_rank(configuration.threads, world->node_size(), cores, device::read_cpu_facts());
       configuration.reprofile = true;
     });
-    const profile::Measurement measurement = profile_of(*world, configuration, model, threads, {}, log);
-    if (world->rank() == 0) print(spec::to_json(measurement.machine));
+    const std::string job = world->broadcast(swap_job(read_environment()), 0);
+    const profile::Measurement measurement = profile_of(*world, configuration, model, threads, job, {}, log);
+    if (world->rank() != 0) return 0;
+    for (const std::string& warning : measurement.disk.warnings) log.warn(warning);
+    print(spec::to_json(measurement.machine));
     return 0;
   } catch (const Error& error) {
     if (!error.is_agreed() || world->rank() == 0) log.error(error.what());

@@ -10,6 +10,7 @@
 #include "app/run_directory.hpp"
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
+#include "memory/io/file_engine.hpp"
 #include "profile/trace_ring.hpp"
 #include "spec/machine_spec.hpp"
 #include "spec/plan.hpp"
@@ -22,15 +23,19 @@ struct PlanningRequest {
   const spec::ModelSpec* model = nullptr;
   spec::Budget budget;
   int threads = 1;
+  int ranks_on_node = 1;
   const RunDirectory* directory = nullptr;
+  std::string swap_job;  // as swap_job(), the same on all ranks
 };
 
 struct Planned {
   spec::Plan plan;
   int segments_between_agrees = 0;
-  double predicted_seconds = 0;  // of a step
-  std::string graph_hash;        // of the step graph that was simulated
-  spec::MachineSpec machine;     // what it was predicted with; empty name: the plan came from a file
+  double predicted_seconds = 0;        // of a step
+  std::string graph_hash;              // of the step graph that was simulated
+  std::int64_t disk_bytes = 0;         // that a rank's swap files take
+  memory::FileEngine::Options engine;  // of its swap files: as pinned, else as measured, else what suits most disks
+  spec::MachineSpec machine;           // what it was predicted with; empty name: the plan came from a file
 };
 
 /// The plan of a run, the same on all ranks, in plan.json before this returns: the run's own from an earlier attempt, else
@@ -41,7 +46,8 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
 /// trace.json of rank 0: the last steps beside the simulation of the same graph, where the plan came with a profile.
 void write_trace(const Planned& planned, const train::Engine& engine, const profile::TraceRing& ring, const std::string& path);
 
-/// `plan` and `train --dry-run`: search and explain, without MPI and without writing anything. Returns the exit code.
+/// `plan` and `train --dry-run`: search and explain, without MPI and without writing anything but what measuring needs. Returns the exit
+/// code.
 int plan_command(const Command& command);
 /// `profile`: measure this machine with all ranks and print or write the machine file.
 int profile_command(const Command& command);

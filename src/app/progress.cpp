@@ -54,10 +54,12 @@ void Progress::on_step(const train::StepMetrics& m) {
     end_line();
     log_.warn(*warning);
   }
-  if (options_.rank != 0) return;
-  append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
-                      options_.attempt, wall_seconds()});
+  if (options_.rank == 0) {
+    append(TrainMetrics{m.step, m.loss, m.learning_rate, m.grad_norm, m.tokens, m.step_seconds, m.tokens_per_second, m.skipped,
+                        options_.attempt, wall_seconds()});
+  }
   on_state_(m.step, nullptr);
+  if (options_.rank != 0) return;
   if (m.skipped) {
     end_line();
     log_.warn(cat("step ", m.step, " changes nothing: ", m.why_skipped));
@@ -92,14 +94,15 @@ void Progress::on_evaluation(const train::EvaluationMetrics& m) {
 }
 
 void Progress::on_checkpoint(const checkpoint::CommitResult& result, double seconds) {
-  if (options_.rank != 0) return;
   if (!result.ok) {
+    if (options_.rank != 0) return;
     end_line();
     log_.warn(cat("the checkpoint of step ", result.step, " was not saved: ", result.reason));
     return;
   }
-  metrics_->sync();
+  if (options_.rank == 0) metrics_->sync();
   on_state_(result.step, &result);
+  if (options_.rank != 0) return;
   say(cat("checkpoint ", result.path, " (", format_bytes(result.bytes), " in ", format_seconds(seconds), ")",
           result.best_step == result.step ? ", the best so far" : ""));
   for (const std::string& warning : result.warnings) log_.warn(warning);

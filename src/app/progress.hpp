@@ -13,7 +13,7 @@
 
 namespace sluice::app {
 
-/// Rank 0's observer. Other ranks have one that only watches their memory.
+/// Rank 0's observer. Other ranks have one that only watches their memory and keeps the state for their own status.
 class Progress final : public train::Observer {
  public:
   struct Options {

@@ -17,6 +17,7 @@
 #include "base/check.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "checkpoint/catalog.hpp"
 #include "spec/json_text.hpp"
 
 namespace sluice::app {
@@ -24,6 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kGlobalBatchKey = "train_batch_size";
 constexpr std::int64_t kHashedBytes = 64 * 1024;  // at either end of a data file: cheap on any file system, and edits show there
 
 /// A file descriptor that closes itself; close() where its result counts.
@@ -223,13 +225,10 @@ std::string tokenizer_files(const std::filesystem::path& folder) {
   return text;
 }
 
-/// What the tokenizer is: the content of its files, not where they are.
-std::string tokenizer_identity(const Configuration& configuration) {
-  if (configuration.tokenizer == "bytes") return configuration.tokenizer;
-  const std::filesystem::path folder = configuration.tokenizer.empty() ? configuration.model_path : configuration.tokenizer;
-  std::string text = folder.empty() ? std::string() : tokenizer_files(folder);
-  if (text.empty() && !folder.empty()) text = tokenizer_files(folder / "model");  // of a run directory
-  return text.empty() ? "none of its own" : text;
+/// What the tokenizer is: the content of its files, not where they are. Corpora has said which one is used.
+std::string tokenizer_identity(const std::string& tokenizer) {
+  if (tokenizer.empty()) return "none";
+  return tokenizer == "bytes" ? tokenizer : tokenizer_files(tokenizer);
 }
 
 }  // namespace
@@ -249,13 +248,13 @@ Fingerprint fingerprint_of(const Configuration& configuration, const spec::Model
   print.push_back({"data.order", configuration.order == DataOrder::kSequential ? "sequential" : "shuffled", true});
   const spec::TrainingSpec& training = configuration.training;
   const Json asked = Json::parse(to_json(configuration)).at("data");
-  print.push_back({"data.tokenizer", tokenizer_identity(configuration), true});
+  print.push_back({"data.tokenizer", tokenizer_identity(configuration.tokenizer), true});
   if (!configuration.chat_template.empty()) add_files("data.chat_template", {describe_data_file(configuration.chat_template)}, true);
   for (const char* key : {"packing", "document_attention", "overlong", "invalid_utf8", "text_key", "valid_fraction"}) {
     print.push_back({cat("data.", key), asked.at(key).dump(), true});
   }
   print.push_back({"sequence_length", text_of(training.batch.sequence_length), true});
-  print.push_back({"train_batch_size", text_of(training.batch.global_batch), true});
+  print.push_back({kGlobalBatchKey, text_of(training.batch.global_batch), true});
   print.push_back({"seed", text_of(training.seed), true});
   const Json training_json = Json::parse(spec::to_json(training));
   print.push_back({"precision", training_json.at("precision").dump(), true});
@@ -364,18 +363,29 @@ void RunDirectory::write_run(const RunRecord& record) const {
 }
 
 std::optional<std::int64_t> RunDirectory::global_batch() const {
+  if (!has_checkpoint()) return std::nullopt;
   const std::optional<RunRecord> record = read_run();
   if (!record) return std::nullopt;
   for (const FingerprintEntry& entry : record->fingerprint) {
-    if (entry.key == "train_batch_size") return std::stoll(entry.value);
+    if (entry.key == kGlobalBatchKey) return std::stoll(entry.value);
   }
   return std::nullopt;
+}
+
+bool RunDirectory::has_checkpoint() const {
+  return !checkpoint::committed_steps(checkpoints()).empty();
 }
 
 std::vector<std::string> RunDirectory::check_same_run(const Fingerprint& asked) const {
   const std::optional<RunRecord> record = read_run();
   if (!record) return {};
-  const std::vector<std::string> fixed = differences(record->fingerprint, asked, true);
+  Fingerprint there = record->fingerprint;
+  if (!has_checkpoint()) {  // an attempt of another rank count may have failed; nothing that it did is there to go on from
+    const auto is_batch = [](const FingerprintEntry& entry) { return entry.key == kGlobalBatchKey; };
+    std::erase_if(there, is_batch);
+    std::copy_if(asked.begin(), asked.end(), std::back_inserter(there), is_batch);
+  }
+  const std::vector<std::string> fixed = differences(there, asked, true);
   if (!fixed.empty()) {
     std::string text;
     for (const std::string& line : fixed) text += (text.empty() ? "" : "; ") + line;
@@ -383,7 +393,7 @@ std::vector<std::string> RunDirectory::check_same_run(const Fingerprint& asked) 
                            "; give the same values or another --output. What may change: steps, epochs, schedule, data.valid, checkpoint, "
                            "evaluate, steps_per_print, export, memory, threads, ranks, micro-batch, zero_optimization and other hints"));
   }
-  return differences(record->fingerprint, asked, false);
+  return differences(there, asked, false);
 }
 
 }  // namespace sluice::app

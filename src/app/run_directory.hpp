@@ -76,8 +76,8 @@ using Fingerprint = std::vector<FingerprintEntry>;
 
 /// Fixed: the model, the training files' contents and order, the tokenizer and how samples are made of documents, sequence length,
 /// global batch, seed, optimizer, precision, which parameters train, and where the weights began. Free to change: length and
-/// schedule, validation data. Not in it: micro-batch, ranks, budgets, device, intervals. Paths don't count, contents do. Throws
-/// IoError for a chat template that can't be read.
+/// schedule, validation data. configuration.tokenizer must name what is used (Corpora::tokenizer_used). Not in it: micro-batch, ranks,
+/// budgets, device, intervals. Paths don't count, contents do. Throws IoError for a chat template that can't be read.
 Fingerprint fingerprint_of(const Configuration& configuration, const spec::ModelSpec& model, const std::vector<DataFile>& train,
                            const std::vector<DataFile>& valid);
 
@@ -121,9 +121,12 @@ class RunDirectory {
   std::optional<RunRecord> read_run() const;
   void write_run(const RunRecord& record) const;
 
-  /// Sequences a step of the run that stands here, if any: a run keeps them whatever the rank count.
+  /// Whether anything of the run was ever saved here.
+  bool has_checkpoint() const;
+  /// Sequences a step of the run that stands here, if any was saved: a run keeps them whatever the rank count.
   std::optional<std::int64_t> global_batch() const;
-  /// Throws RequestError, key by key, if another run stands here. Returns lines about free keys that changed.
+  /// Throws RequestError, key by key, if another run stands here; before its first checkpoint the global batch may still change. Returns
+  /// lines about free keys that changed.
   std::vector<std::string> check_same_run(const Fingerprint& asked) const;
 
  private:

@@ -1,15 +1,10 @@
 #include "app/session.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <new>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "base/units.hpp"
 #include "checkpoint/catalog.hpp"
 #include "formats/config_json.hpp"
 #include "spec/preset.hpp"
@@ -45,15 +40,6 @@ std::vector<std::string> model_folders() {
   return folders;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError("opening", path, errno);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) throw IoError("reading", path, errno);
-  return text.str();
-}
-
 spec::ModelSpec resolve_model(const Configuration& configuration) {
   if (configuration.model_path.empty()) return spec::load_preset(configuration.preset, model_folders());
   if (fs::exists(fs::path(configuration.model_path) / "config.json")) return formats::load_config(configuration.model_path);
@@ -74,28 +60,6 @@ int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, cons
   if (asked > 0) return static_cast<int>(asked);
   const bool bound_apart = facts.cores * ranks_on_node <= node_cores;
   return bound_apart ? std::max(1, facts.cores) : std::max(1, node_cores / std::max(1, ranks_on_node));
-}
-
-spec::Budget resolve_budget(const Configuration& configuration, int ranks_on_node, const device::CpuFacts& facts) {
-  // A tenth of what is free stays for what can't be planned: libraries, MPI, the page cache of the data.
-  const std::int64_t usable = facts.memory_available_bytes - facts.memory_available_bytes / 10;
-  spec::Budget budget;
-  budget.host_bytes = configuration.host_memory_bytes.value_or(0);
-  budget.device_bytes = configuration.device_memory_bytes.value_or(0);
-  const std::int64_t given = budget.host_bytes + budget.device_bytes * ranks_on_node;
-  if (given > facts.memory_total_bytes) {
-    throw EnvironmentError(cat("memory: ", ranks_on_node, " ranks of --device-memory ", format_bytes(budget.device_bytes),
-                               " and --host-memory ", format_bytes(budget.host_bytes), " need ", format_bytes(given), ", this node has ",
-                               format_bytes(facts.memory_total_bytes), " (", facts.memory_limit_source, "); give less or fewer ranks"));
-  }
-  // Host arenas hold tokens and control words only, so where nobody says otherwise a sixteenth is plenty.
-  if (!configuration.host_memory_bytes) {
-    const std::int64_t left = configuration.device_memory_bytes ? usable - budget.device_bytes * ranks_on_node : 0;
-    budget.host_bytes = std::max(left, usable / 16);
-  }
-  if (!configuration.device_memory_bytes)
-    budget.device_bytes = std::max<std::int64_t>(0, usable - budget.host_bytes) / std::max(1, ranks_on_node);
-  return budget;
 }
 
 }  // namespace sluice::app

@@ -10,15 +10,12 @@
 #include "app/environment.hpp"
 #include "comm/communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
-#include "spec/machine_spec.hpp"
 #include "spec/model_spec.hpp"
 
 namespace sluice::app {
 
 /// Folders with presets, of the source tree or the installation that this program belongs to.
 std::vector<std::string> model_folders();
-/// Reads a whole file. Throws IoError.
-std::string read_file(const std::string& path);
 
 /// The model of a request: a preset, a Hugging Face directory, or a run directory's or checkpoint's own. Throws RequestError,
 /// FormatError, IoError.
@@ -30,9 +27,5 @@ std::string newest_whole(const std::string& path);
 /// Threads per rank: what was asked, else this rank's cores where the launcher bound each rank to its own, else the node's cores
 /// over its ranks; at least 1. `node_cores`: that the node's ranks may use together.
 int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts);
-
-/// Bytes that plans may use on this node: what the user gave, else a part of what is free, less a margin. Throws
-/// EnvironmentError where the user's figures exceed what the node or the cgroup has.
-spec::Budget resolve_budget(const Configuration& configuration, int ranks_on_node, const device::CpuFacts& facts);
 
 }  // namespace sluice::app

@@ -14,6 +14,8 @@
 #include <sstream>
 #include <utility>
 
+#include "app/budget.hpp"
+#include "app/configuration_keys.hpp"
 #include "app/corpora.hpp"
 #include "app/disk_need.hpp"
 #include "app/doctor.hpp"
@@ -22,6 +24,7 @@
 #include "app/progress.hpp"
 #include "app/run_directory.hpp"
 #include "app/session.hpp"
+#include "app/swap.hpp"
 #include "app/weights.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -82,6 +85,7 @@ class Job {
     hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
     comm::all_or_none(world_, [&] { open_log(); });
     on_all_ranks([&] { find_checkpoint(); });
+    if (!configuration_.nvme_paths.empty()) prepare_disks();
     make_plan();
     build_engine();
     on_all_ranks([&] { load_state(); });
@@ -89,10 +93,11 @@ class Job {
   }
 
   Log& log() { return log_; }
-  /// A lost peer costs the steps since the last checkpoint, no more, so the queue may start the job again where there is one.
+  /// A lost peer or a failing disk under swapped states costs the steps since the last checkpoint, no more, so the queue may start the
+  /// job again where there is one.
   ExitCode code_after(const Error& error) const {
-    const bool resumable = dynamic_cast<const comm::PeerLost*>(&error) != nullptr && !status_.last_checkpoint.empty();
-    return resumable ? ExitCode::kResumable : error.code();
+    const bool lost = dynamic_cast<const comm::PeerLost*>(&error) != nullptr || (trains_ && is_of_swap(error));
+    return lost && !status_.last_checkpoint.empty() ? ExitCode::kResumable : error.code();
   }
   /// After a failure: status.json for whoever reads it later, by rank 0 or by the one rank that saw it.
   void record_failure(ExitCode code, const std::string& reason, bool agreed) noexcept {
@@ -124,6 +129,13 @@ class Job {
     return isatty(descriptor) == 1 && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   }
 
+  bool is_of_swap(const Error& error) const {
+    const auto* io = dynamic_cast<const IoError*>(&error);
+    const std::vector<std::string>& paths = configuration_.nvme_paths;
+    return io != nullptr &&
+           std::any_of(paths.begin(), paths.end(), [&](const std::string& path) { return io->path.starts_with(path + "/sluice-"); });
+  }
+
   void read_request() {
     refuse_wrong_launch(environment_, world_.size());
     if (!silence_limit_seconds(environment_)) {
@@ -137,13 +149,16 @@ class Job {
     settle_model(configuration_, model_);
     corpora_.emplace(configuration_, &model_);
     // run.json says what was used, so that whoever continues, generates or exports needn't guess.
-    if (configuration_.tokenizer.empty()) configuration_.tokenizer = corpora_->tokenizer_used();
+    if (!corpora_->tokenizer_used().empty()) configuration_.tokenizer = corpora_->tokenizer_used();
     // A run that goes on needs them no more.
     if (world_.rank() == 0 && configuration_.init == Init::kWeights && !directory_->has_run())
       check_weights(configuration_.model_path, model_);
     facts_ = device::read_cpu_facts();
     threads_ = threads_per_rank(configuration_.threads, world_.node_size(), node_cores_, facts_);
-    budget_ = resolve_budget(configuration_, world_.node_size(), facts_);
+    const model::Model built = model::build_model(model_, *parallel::make_unsharded_modules());
+    budget_ = memory_budget(configuration_, world_.node_size(), {facts_, device::read_resident_bytes().proportional},
+                            state_bytes(built, configuration_.training));
+    check_swap_paths(configuration_);
     for (const std::string& file : corpora_->train_files()) train_files_.push_back(describe_data_file(file));
     for (const std::string& file : corpora_->valid_files()) valid_files_.push_back(describe_data_file(file));
     // What needs no store is refused before anything is made; the rest has to know first whether the run directory is its own.
@@ -228,7 +243,14 @@ class Job {
       status_.best_checkpoint = before_->best_checkpoint;
       status_.step = before_->step;
     });
-    status_.attempt = std::stoll(world_.broadcast(cat(status_.attempt), 0));
+    // Any rank may be the one that has to say how it ended.
+    std::istringstream of_root(
+        world_.broadcast(cat(status_.attempt, "\n", status_.step, "\n", status_.last_checkpoint, "\n", status_.best_checkpoint, "\n"), 0));
+    of_root >> status_.attempt >> status_.step;
+    of_root.ignore();
+    if (world_.rank() == 0) return;
+    std::getline(of_root, status_.last_checkpoint);
+    std::getline(of_root, status_.best_checkpoint);
   }
 
   bool already_finished() {
@@ -297,13 +319,74 @@ class Job {
     manifest_ = newest->manifest;
   }
 
+  /// Leftovers in the paths to swap to, and the room that is there: of the node that has least.
+  void prepare_disks() {
+    swap_job_ = world_.broadcast(swap_job(environment_), 0);
+    std::string lines;
+    comm::all_or_none(world_, [&] {
+      if (world_.node_rank() != 0) return;
+      for (const std::string& line : remove_swap_leftovers(configuration_, world_.host_name())) lines += line + "\n";
+    });
+    for (const std::string& host : world_.all_gather(lines)) {
+      std::istringstream each(host);
+      for (std::string line; std::getline(each, line);) log_.note(line);
+    }
+    comm::all_or_none(world_, [&] {
+      const model::Model built = model::build_model(model_, *parallel::make_unsharded_modules());
+      disk_claim_ = remaining_need(configuration_, built, steps_);
+      budget_.disk_bytes = disk_budget(configuration_, swap_rooms(configuration_, directory_->path(), disk_claim_));
+      // Every host sees the same room.
+      if (!configuration_.nvme_space_bytes && swaps_over_network(configuration_))
+        budget_.disk_bytes /= static_cast<std::int64_t>(hosts_.size());
+    });
+    for (const std::string& rank : world_.all_gather(cat(budget_.disk_bytes)))
+      budget_.disk_bytes = std::min<std::int64_t>(budget_.disk_bytes, std::stoll(rank));
+  }
+
+  /// What the engine needs for states on disk; says what is about to take long.
+  train::SwapSetup swap_setup() {
+    train::SwapSetup swap;
+    swap.paths = configuration_.nvme_paths;
+    swap.identity = {world_.host_name(), swap_job_, world_.rank()};
+    swap.engine = planned_.engine;
+    swap.allow_network = configuration_.nvme_network;
+    comm::all_or_none(world_, [&] { swap.claims = space_claims(configuration_, directory_->path(), disk_claim_); });
+    log_.note(cat("swap: writing ", format_bytes(planned_.disk_bytes * world_.node_size()), " once to ", joined(configuration_.nvme_paths),
+                  world_.size() > world_.node_size() ? " on every node" : "", " ..."));
+    return swap;
+  }
+
+  /// What all ranks' engines have to say, each line once; and what will be written, since drives wear.
+  void tell_of_engine() {
+    std::string mine;
+    for (const std::string& note : engine_->notes()) mine += note + "\n";
+    std::vector<std::string> told;
+    for (const std::string& rank : world_.all_gather(mine)) {
+      std::istringstream each(rank);
+      for (std::string line; std::getline(each, line);) {
+        if (std::find(told.begin(), told.end(), line) == told.end()) told.push_back(line);
+      }
+    }
+    const DiskTraffic traffic = disk_traffic(engine_->graph(schedule::GraphKind::kStep));
+    if (world_.rank() != 0) return;
+    for (const std::string& line : told) log_.warn(line);
+    // A plan that was searched has said it in its explanation.
+    if (planned_.disk_bytes == 0 || !planned_.machine.name.empty()) return;
+    const auto ranks = static_cast<std::int64_t>(world_.size());
+    log_.note(cat("swap: ", world_.size() == 1 ? "" : "the ranks together ",
+                  describe_traffic({traffic.read_bytes * ranks, traffic.written_bytes * ranks}, planned_.predicted_seconds),
+                  "; drives wear by what is written"));
+  }
+
   void make_plan() {
     PlanningRequest request;
     request.configuration = &configuration_;
     request.model = &model_;
     request.budget = budget_;
     request.threads = threads_;
+    request.ranks_on_node = world_.node_size();
     request.directory = &*directory_;
+    request.swap_job = swap_job_;
     planned_ = plan_run(world_, request, log_);
     configuration_.training.batch.micro_batch = planned_.plan.micro_batch;
     configuration_.training.batch.accumulation = planned_.plan.accumulation;
@@ -320,10 +403,12 @@ class Job {
     setup.segments_between_agrees = planned_.segments_between_agrees;
     setup.device_budget_bytes = budget_.device_bytes;
     setup.verify_graphs = configuration_.dump_graph;
+    if (planned_.disk_bytes > 0) setup.swap = swap_setup();
     trace_.emplace(kTraceSpans);
     setup.trace = &*trace_;
     resident_before_ = device::read_resident_bytes();
     engine_.emplace(setup);
+    tell_of_engine();
     // Simulator and executor run the same graph, or the prediction means nothing.
     const schedule::StepGraph& graph = engine_->graph(schedule::GraphKind::kStep);
     if (!planned_.machine.name.empty() && Hash::hex_of(graph.hash()) != planned_.graph_hash) {
@@ -385,12 +470,12 @@ class Job {
                                             samples, " now: they have changed. Restore them, or give another --output")));
       }
       const auto infos = train::param_infos(engine_->model());
-      const auto pieces = train::checkpoint_pieces(engine_->model(), engine_->held_pieces());
+      const auto fill = train::filling(*engine_);
       const std::int64_t begin = now_ns();
       if (named_) {
-        checkpoint::load_checkpoint(world_, from_, infos, pieces);
+        checkpoint::load_checkpoint(world_, from_, infos, fill);
       } else {
-        const std::optional<checkpoint::Selection> loaded = checkpoint::load_newest(world_, directory_->checkpoints(), infos, pieces);
+        const std::optional<checkpoint::Selection> loaded = checkpoint::load_newest(world_, directory_->checkpoints(), infos, fill);
         if (world_.rank() == 0 && !loaded->refused.empty()) log_.warn(checkpoint::describe_refused(loaded->refused));
         from_ = loaded->path;
         manifest_ = loaded->manifest;
@@ -404,16 +489,14 @@ class Job {
                       format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
       return;
     }
-    engine_->initialise(configuration_.training.seed);
-    if (configuration_.init == Init::kWeights) {
-      std::string source;  // one for all ranks, should a run that is still going on save meanwhile
-      comm::all_or_none(world_, [&] {
-        if (world_.rank() == 0) source = source_of_weights(configuration_.model_path);
-      });
-      source = world_.broadcast(source, 0);
-      comm::all_or_none(world_, [&] { load_weights(*engine_, source); });
-      if (world_.rank() == 0) log_.note(cat("weights from ", source));
-    }
+    if (configuration_.init != Init::kWeights) return engine_->initialise(configuration_.training.seed);
+    std::string source;  // one for all ranks, should a run that is still going on save meanwhile
+    comm::all_or_none(world_, [&] {
+      if (world_.rank() == 0) source = source_of_weights(configuration_.model_path);
+    });
+    source = world_.broadcast(source, 0);
+    comm::all_or_none(world_, [&] { load_weights(*engine_, source); });
+    if (world_.rank() == 0) log_.note(cat("weights from ", source));
   }
 
   int train() {
@@ -435,6 +518,7 @@ class Job {
     // mpirun gives its ranks a terminal for output even where its own goes to a file, but not for errors.
     options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
     options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
+    if (bytes[2] > 0) options.memory += cat(", disk ", format_bytes(bytes[2]));
     options.margin.planned_bytes = bytes[0] + bytes[1];
     options.margin.before_bytes = resident_before_.proportional;
     options.margin.margin_bytes = facts_.memory_available_bytes / std::max(1, world_.node_size()) - options.margin.planned_bytes;
@@ -447,6 +531,7 @@ class Job {
         status_.last_checkpoint = fs::path(saved->path).filename().string();
         if (saved->best_step >= 0) status_.best_checkpoint = checkpoint::step_name(saved->best_step);
       }
+      if (!root) return;
       // Once a second is enough for whoever watches; a checkpoint is told at once.
       const std::int64_t now = now_ns();
       if (saved == nullptr && now - status_written_ns_ < 1'000'000'000) return;
@@ -486,7 +571,9 @@ class Job {
     setup.start_is_saved = manifest_ && !named_;
     setup.stop = &*stop_;
     setup.observer = &progress;
+    trains_ = true;
     const train::LoopOutcome outcome = train::run_loop(setup);
+    trains_ = false;
     progress.end_line();
     int code = 0;
     std::string reason = "all steps done";
@@ -559,14 +646,18 @@ class Job {
     const auto arenas = engine_->arena_bytes();
     // Summed over this node's view of all ranks: planned, resident before the arenas and now, shared pages counted once.
     std::int64_t planned = 0, before = 0, now = 0;
-    for (const std::string& rank :
-         world_.all_gather(cat(arenas[0] + arenas[1], " ", resident_before_.proportional, " ", resident.proportional))) {
+    train::SwapBytes swapped;
+    const train::SwapBytes mine = engine_->swap_bytes();
+    for (const std::string& rank : world_.all_gather(cat(arenas[0] + arenas[1], " ", resident_before_.proportional, " ",
+                                                         resident.proportional, " ", mine.read, " ", mine.written))) {
       std::istringstream words(rank);
-      std::int64_t values[3]{};
-      words >> values[0] >> values[1] >> values[2];
+      std::int64_t values[5]{};
+      for (std::int64_t& value : values) words >> value;
       planned += values[0];
       before += values[1];
       now += values[2];
+      swapped.read += values[3];
+      swapped.written += values[4];
     }
     if (world_.rank() != 0 || outcome.step_seconds.empty()) return;
     std::vector<double> seconds = outcome.step_seconds;
@@ -577,6 +668,13 @@ class Job {
                                                   static_cast<int>(std::lround(100 * predicted / measured)), " % of it)")
                                             : std::string();
     log_.note(cat("step time: median ", format_seconds(measured), " measured over ", seconds.size(), " steps", ratio));
+    if (swapped.written > 0) {
+      const DiskTraffic traffic = disk_traffic(engine_->graph(schedule::GraphKind::kStep));
+      const auto ranks = static_cast<std::int64_t>(world_.size());
+      log_.note(cat("swap: ", format_bytes(swapped.written), " written and ", format_bytes(swapped.read),
+                    " read by all ranks in this attempt, the first writing included; it ",
+                    describe_traffic({traffic.read_bytes * ranks, traffic.written_bytes * ranks}, measured)));
+    }
     log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned in arenas, ", format_bytes(before), " resident before them, ",
                   format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (", now - planned - before,
                   " of ", now, " bytes)"));
@@ -601,6 +699,9 @@ class Job {
   int node_cores_ = 1;
   std::optional<train::StopSource> stop_;
   spec::Budget budget_;
+  std::string swap_job_;
+  std::int64_t disk_claim_ = 0;  // what the run will still write to its own directory
+  bool trains_ = false;
   std::optional<RunDirectory> directory_;
   Fingerprint fingerprint_;
   std::vector<std::string> changes_;

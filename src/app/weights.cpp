@@ -1,6 +1,8 @@
 #include "app/weights.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "app/session.hpp"
@@ -19,13 +21,25 @@ bool is_model_directory(const std::string& path) {
   return std::filesystem::exists(std::filesystem::path(path) / "config.json");
 }
 
-void load_checkpointed(train::Engine& engine, const std::string& checkpoint) {
+/// The batch's parameters; its other pieces become zero.
+std::vector<train::HeldPiece> parameters_of(std::span<const train::HeldPiece> batch) {
   std::vector<train::HeldPiece> parameters;
-  for (const train::HeldPiece& piece : engine.held_pieces()) {
-    if (piece.is_parameter()) parameters.push_back(piece);
+  for (const train::HeldPiece& piece : batch) {
+    if (piece.is_parameter()) {
+      parameters.push_back(piece);
+    } else {
+      std::fill_n(piece.f32(), piece.count, 0.0F);
+    }
   }
-  checkpoint::load_checkpoint(*comm::make_single_rank(), checkpoint, train::param_infos(engine.model()),
-                              train::checkpoint_pieces(engine.model(), parameters));
+  return parameters;
+}
+
+void load_checkpointed(train::Engine& engine, const std::string& checkpoint) {
+  checkpoint::load_checkpoint(
+      *comm::make_single_rank(), checkpoint, train::param_infos(engine.model()), [&](checkpoint::PieceReader& reader) {
+        engine.fill(
+            [&](std::span<const train::HeldPiece> batch) { reader.read(train::checkpoint_pieces(engine.model(), parameters_of(batch))); });
+      });
 }
 
 }  // namespace
@@ -43,12 +57,14 @@ void load_weights(train::Engine& engine, const std::string& source) {
   if (!is_model_directory(source)) return load_checkpointed(engine, source);
   const formats::Safetensors files = formats::Safetensors::open(source);
   const std::vector<const formats::TensorInfo*> tensors = formats::match_parameters(files, engine.model());
-  for (const train::HeldPiece& piece : engine.held_pieces()) {
-    if (!piece.is_parameter()) continue;
-    train::fill_piece(piece, ops::make_cpu_context(1), [&](std::int64_t begin, std::int64_t count, float* values) {
-      files.read_f32(*tensors[static_cast<std::size_t>(piece.param)], begin, count, values);
-    });
-  }
+  const ops::Context ops = ops::make_cpu_context(1);
+  engine.fill([&](std::span<const train::HeldPiece> batch) {
+    for (const train::HeldPiece& piece : parameters_of(batch)) {
+      train::fill_piece(piece, ops, [&](std::int64_t begin, std::int64_t count, float* values) {
+        files.read_f32(*tensors[static_cast<std::size_t>(piece.param)], begin, count, values);
+      });
+    }
+  });
 }
 
 }  // namespace sluice::app

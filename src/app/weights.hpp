@@ -14,9 +14,9 @@ std::string source_of_weights(const std::string& path);
 /// Throws as load_weights() does, but for damage in the numbers.
 void check_weights(const std::string& source, const spec::ModelSpec& model);
 
-/// Fills this rank's parameters from a Hugging Face directory's safetensors or from a checkpoint, reading only the ranges it holds. Local.
-/// Throws FormatError naming a tensor that is missing or has another shape, or what is damaged of a checkpoint; RequestError for a
-/// directory with a pickle alone.
+/// Fills this rank's parameters from a Hugging Face directory's safetensors or from a checkpoint, reading only the ranges it holds, and its
+/// moments with zeros. Local. Throws FormatError naming a tensor that is missing or has another shape, or what is damaged of a checkpoint;
+/// RequestError for a directory with a pickle alone.
 void load_weights(train::Engine& engine, const std::string& source);
 
 }  // namespace sluice::app

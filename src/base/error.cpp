@@ -16,9 +16,10 @@ OutOfMemory::OutOfMemory(const std::string& tier, const std::string& tag, std::i
       wanted(wanted_bytes),
       available(available_bytes) {}
 
-IoError::IoError(const std::string& operation, const std::string& path, int number, std::int64_t offset)
-    : EnvironmentError(cat(path, ": ", operation, offset >= 0 ? cat(" at byte ", offset) : std::string(),
+IoError::IoError(const std::string& operation, const std::string& file, int number, std::int64_t offset)
+    : EnvironmentError(cat(file, ": ", operation, offset >= 0 ? cat(" at byte ", offset) : std::string(),
                            " failed: ", number != 0 ? std::strerror(number) : "short transfer")),
+      path(file),
       error_number(number) {}
 
 CommError::CommError(const std::string& operation, const std::string& detail) : EnvironmentError(cat(operation, ": ", detail)) {}

@@ -63,6 +63,7 @@ struct OutOfMemory : EnvironmentError {
 /// A file operation failed; `error_number` is errno (0: a short transfer).
 struct IoError : EnvironmentError {
   IoError(const std::string& operation, const std::string& path, int error_number, std::int64_t offset = -1);
+  std::string path;
   int error_number;
 };
 

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "base/check.hpp"
 #include "checkpoint/catalog.hpp"
 #include "checkpoint/geometry.hpp"
-#include "checkpoint/shard.hpp"
 
 namespace sluice::checkpoint {
 namespace {
@@ -52,46 +50,8 @@ void check_params(const std::string& path, const std::vector<ParamInfo>& wanted,
   }
 }
 
-void load_pieces(const std::string& path, const Manifest& manifest, const std::vector<ParamInfo>& params, const std::vector<Piece>& pieces,
-                 int rank) {
-  check_params(path, params, manifest.params);
-  std::map<std::pair<int, int>, std::vector<std::size_t>> wanted;  // (plane, parameter) to pieces
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
-    SLUICE_CHECK(plane_index(piece.plane) >= 0, "plane \"", piece.plane, "\" is unknown");
-    const std::string fault = region_fault(params, piece.region);
-    SLUICE_CHECK(fault.empty(), fault);
-    if (piece.region.elements == 0) continue;
-    SLUICE_CHECK(piece.data != nullptr, "a piece of ", params[static_cast<std::size_t>(piece.region.param)].name, " has no data");
-    wanted[{plane_index(piece.plane), piece.region.param}].push_back(i);
-  }
-  std::vector<std::int64_t> filled(pieces.size(), 0);
-  // Ranks begin at different shards, so that they don't all ask one file server for the same file.
-  for (std::size_t n = 0; n < manifest.shards.size(); ++n) {
-    const ShardInfo& shard = manifest.shards[(n + static_cast<std::size_t>(rank)) % manifest.shards.size()];
-    std::unique_ptr<ShardReader> reader;
-    for (const StoredPlane& plane : shard.planes) {
-      for (std::size_t s = 0; s < plane.pieces.size(); ++s) {
-        const auto targets = wanted.find({plane.plane, plane.pieces[s].param});
-        if (targets == wanted.end()) continue;
-        for (const std::size_t t : targets->second) {
-          const std::vector<SharedRun> runs = shared_runs(plane.pieces[s], pieces[t].region);
-          if (runs.empty()) continue;
-          if (!reader) reader = std::make_unique<ShardReader>(path, manifest, shard);
-          reader->read(plane, s, runs, pieces[t].data, pieces[t].dtype);
-          for (const SharedRun& run : runs) filled[t] += run.count;
-        }
-      }
-    }
-  }
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (filled[i] == pieces[i].region.elements) continue;
-    const std::string& name = params[static_cast<std::size_t>(pieces[i].region.param)].name;
-    throw RequestError(cat(path, ": holds ", filled[i], " of ", pieces[i].region.elements, " wanted elements of plane ", pieces[i].plane,
-                           " of parameter ", name,
-                           "; the run that saved it did not train this parameter, or with an optimizer that keeps none"));
-  }
-}
+// Open files of a reader; a batch of pieces rarely needs more, and a process may have a thousand or so.
+constexpr std::size_t kOpenShards = 64;
 
 // Rank 0's search, as a message for all ranks.
 json search(const std::string& directory, std::int64_t below) {
@@ -151,16 +111,95 @@ Manifest open_checkpoint(comm::Communicator& world, const std::string& path) {
   return manifest_from_json(text, path + "/" + kManifestName);
 }
 
+PieceReader::PieceReader(std::string path, const Manifest& manifest, const std::vector<ParamInfo>& params, int rank)
+    : path_(std::move(path)),
+      manifest_(manifest),
+      params_(params),
+      first_shard_(manifest.shards.empty() ? 0 : static_cast<std::size_t>(rank) % manifest.shards.size()) {
+  check_params(path_, params_, manifest_.params);
+  for (std::size_t turn = 0; turn < manifest_.shards.size(); ++turn) {
+    const ShardInfo& shard = manifest_.shards[(first_shard_ + turn) % manifest_.shards.size()];
+    for (std::size_t plane = 0; plane < shard.planes.size(); ++plane) {
+      const StoredPlane& stored = shard.planes[plane];
+      for (std::size_t piece = 0; piece < stored.pieces.size(); ++piece)
+        sources_[{stored.plane, stored.pieces[piece].param}].push_back({turn, plane, piece});
+    }
+  }
+}
+
+ShardReader& PieceReader::shard(std::size_t turn) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [turn](const auto& open) { return open.first == turn; });
+  if (found != open_.end()) {
+    std::rotate(found, std::next(found), open_.end());
+  } else {
+    if (open_.size() == kOpenShards) open_.erase(open_.begin());
+    const ShardInfo& info = manifest_.shards[(first_shard_ + turn) % manifest_.shards.size()];
+    open_.emplace_back(turn, std::make_unique<ShardReader>(path_, manifest_, info));
+  }
+  return *open_.back().second;
+}
+
+void PieceReader::read(const std::vector<Piece>& pieces) {
+  struct Part {
+    Source source;
+    std::size_t target;
+    std::vector<SharedRun> runs;
+  };
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    SLUICE_CHECK(plane_index(piece.plane) >= 0, "plane \"", piece.plane, "\" is unknown");
+    const std::string fault = region_fault(params_, piece.region);
+    SLUICE_CHECK(fault.empty(), fault);
+    if (piece.region.elements == 0) continue;
+    const std::string& name = params_[static_cast<std::size_t>(piece.region.param)].name;
+    SLUICE_CHECK(piece.data != nullptr, "a piece of ", name, " has no data");
+    std::int64_t found = 0;
+    if (const auto sources = sources_.find({plane_index(piece.plane), piece.region.param}); sources != sources_.end()) {
+      for (const Source& source : sources->second) {
+        const ShardInfo& shard = manifest_.shards[(first_shard_ + source.turn) % manifest_.shards.size()];
+        std::vector<SharedRun> runs = shared_runs(shard.planes[source.plane].pieces[source.piece], piece.region);
+        if (runs.empty()) continue;
+        for (const SharedRun& run : runs) found += run.count;
+        parts.push_back({source, i, std::move(runs)});
+      }
+    }
+    if (found != piece.region.elements) {
+      throw RequestError(cat(path_, ": holds ", found, " of ", piece.region.elements, " wanted elements of plane ", piece.plane,
+                             " of parameter ", name,
+                             "; the run that saved it did not train this parameter, or with an optimizer that keeps none"));
+    }
+  }
+  // In the order in which the shards have it.
+  const auto place = [](const Part& part) {
+    return std::tuple(part.source.turn, part.source.plane, part.source.piece, part.runs.front().source);
+  };
+  std::sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) { return place(a) < place(b); });
+  for (const Part& part : parts) {
+    const ShardInfo& info = manifest_.shards[(first_shard_ + part.source.turn) % manifest_.shards.size()];
+    const Piece& target = pieces[part.target];
+    shard(part.source.turn).read(info.planes[part.source.plane], part.source.piece, part.runs, target.data, target.dtype);
+  }
+}
+
 Manifest load_checkpoint(comm::Communicator& world, const std::string& path, const std::vector<ParamInfo>& params,
-                         const std::vector<Piece>& pieces) {
+                         const std::function<void(PieceReader&)>& fill) {
   Manifest manifest = open_checkpoint(world, path);
-  const Failure failure = attempt([&] { load_pieces(path, manifest, params, pieces, world.rank()); });
+  const Failure failure = attempt([&] {
+    PieceReader reader(path, manifest, params, world.rank());
+    fill(reader);
+  });
   comm::agree_or_throw(world, failure.text, failure.code);
   return manifest;
 }
 
+Manifest load_checkpoint(comm::Communicator& world, const std::string& path, const std::vector<ParamInfo>& params,
+                         const std::vector<Piece>& pieces) {
+  return load_checkpoint(world, path, params, [&](PieceReader& reader) { reader.read(pieces); });
+}
+
 std::optional<Selection> load_newest(comm::Communicator& world, const std::string& directory, const std::vector<ParamInfo>& params,
-                                     const std::vector<Piece>& pieces) {
+                                     const std::function<void(PieceReader&)>& fill) {
   std::vector<Refused> refused;
   std::int64_t below = std::numeric_limits<std::int64_t>::max();
   while (true) {
@@ -171,7 +210,7 @@ std::optional<Selection> load_newest(comm::Communicator& world, const std::strin
       return std::nullopt;
     }
     try {
-      selection.manifest = load_checkpoint(world, selection.path, params, pieces);
+      selection.manifest = load_checkpoint(world, selection.path, params, fill);
       selection.refused = refused;
       return selection;
     } catch (const Error& error) {

@@ -64,8 +64,6 @@ std::string call_fault(const Progress& progress, const std::vector<ParamInfo>& p
     if (plane_index(piece.plane) < 0) return cat("plane \"", piece.plane, "\" is unknown");
     std::string fault = region_fault(params, piece.region);
     if (!fault.empty()) return fault;
-    if (piece.region.elements > 0 && piece.data == nullptr)
-      return cat("a piece of ", params[static_cast<std::size_t>(piece.region.param)].name, " has no data");
   }
   return {};
 }
@@ -203,11 +201,11 @@ void CheckpointSave::call(const char* point) const {
   if (options_.hook) options_.hook(point);
 }
 
-void CheckpointSave::write(std::size_t piece) {
+void CheckpointSave::write(std::size_t piece, const void* data) {
   SLUICE_CHECK(!finished_, "a piece is written after the shard was finished");
   if (failed()) return;
   try {
-    writer_->write(piece);
+    writer_->write(piece, data);
   } catch (const EnvironmentError& error) {
     fail(error.what());
   }
@@ -395,7 +393,7 @@ std::vector<std::string> CheckpointSave::install(const std::string& final_path) 
 CommitResult save_checkpoint(comm::Communicator& world, const std::string& directory, const Progress& progress, const Documents& documents,
                              const std::vector<ParamInfo>& params, const std::vector<Piece>& pieces, const SaveOptions& options) {
   CheckpointSave save(world, directory, progress, documents, params, pieces, options);
-  for (std::size_t i = 0; i < save.pieces(); ++i) save.write(i);
+  for (std::size_t i = 0; i < save.pieces(); ++i) save.write(i, pieces[i].data);
   return save.commit();
 }
 

@@ -47,7 +47,7 @@ class CheckpointSave {
  public:
   /// `directory`: of the run's checkpoints, made where missing; the caller holds the run lock. `params`, `progress` and `documents` are
   /// the same on all ranks. `pieces`: what this rank owns; over all ranks each element of "working" once, and of the moments of each
-  /// parameter that has any. Their data must stay valid and unchanged until finish() returns. Takes all the disk space at once.
+  /// parameter that has any. Where their data stand is said when they are written. Takes all the disk space at once.
   CheckpointSave(comm::Communicator& world, const std::string& directory, const Progress& progress, const Documents& documents,
                  const std::vector<ParamInfo>& params, const std::vector<Piece>& pieces, const SaveOptions& options);
   CheckpointSave(const CheckpointSave&) = delete;
@@ -56,9 +56,9 @@ class CheckpointSave {
   ~CheckpointSave();
 
   std::size_t pieces() const noexcept { return piece_count_; }
-  /// Writes one piece, waiting for the write call. Pieces may be written in any order, each once; different ones at the same time.
-  /// Does nothing once the save has failed here.
-  void write(std::size_t piece);
+  /// Writes one piece, which stands at `data` during the call, waiting for the write call. Pieces may be written in any order, each once;
+  /// different ones at the same time. Does nothing once the save has failed here.
+  void write(std::size_t piece, const void* data);
   /// Waits until this rank's shard is on disk. Called by commit() where the caller hasn't.
   void finish();
   /// Collective. All pieces of all ranks have been written.
@@ -91,7 +91,7 @@ class CheckpointSave {
   std::string reason_;
 };
 
-/// Saves in one go: writes every piece, then commits. Collective.
+/// Saves in one go pieces that stand in memory, at Piece::data: writes each, then commits. Collective.
 CommitResult save_checkpoint(comm::Communicator& world, const std::string& directory, const Progress& progress, const Documents& documents,
                              const std::vector<ParamInfo>& params, const std::vector<Piece>& pieces, const SaveOptions& options);
 

@@ -195,7 +195,7 @@ void ShardWriter::lay_out(const ShardIdentity& identity, const std::vector<Param
   if (!fault.empty()) throw EnvironmentError(cat(path, ": ", fault, "; the file system lost a write"));
 }
 
-void ShardWriter::write(std::size_t index) {
+void ShardWriter::write(std::size_t index, const void* data) {
   SLUICE_CHECK(index < pieces_.size(), "piece ", index, " of ", pieces_.size());
   SLUICE_CHECK(written_[index] == 0, "piece ", index, " is written twice");
   written_[index] = 1;
@@ -208,14 +208,14 @@ void ShardWriter::write(std::size_t index) {
   // Block by block, so that the write call finds in cache what the checksum has just read.
   for (std::int64_t at = 0; at < bytes; at += block_bytes_) {
     const std::int64_t count = std::min(block_bytes_, bytes - at);
-    const auto* data = static_cast<const char*>(piece.data) + at;
+    const auto* block = static_cast<const char*>(data) + at;
     if (piece.dtype != DType::kF32) {
-      const auto* stored = static_cast<const std::uint16_t*>(piece.data) + at / kElementBytes;
+      const auto* stored = static_cast<const std::uint16_t*>(data) + at / kElementBytes;
       ops::widen(ops::make_cpu_context(1), stored, count / kElementBytes, piece.dtype, widened.data());
-      data = reinterpret_cast<const char*>(widened.data());
+      block = reinterpret_cast<const char*>(widened.data());
     }
-    *checksum++ = xxh64(data, static_cast<std::size_t>(count));
-    file_.write_at(data, count, place.offset + at);
+    *checksum++ = xxh64(block, static_cast<std::size_t>(count));
+    file_.write_at(block, count, place.offset + at);
   }
 }
 
@@ -323,7 +323,6 @@ void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::v
   const std::int64_t step = manifest_.block_bytes / kElementBytes;
   const std::int64_t offset = places_[slot][index].offset;
   block_.resize(static_cast<std::size_t>(manifest_.block_bytes));
-  std::int64_t held = -1;  // the block in block_
   for (const SharedRun& run : runs) {
     for (std::int64_t block = run.source / step; block * step < run.source + run.count; ++block) {
       const std::int64_t begin = block * step;
@@ -336,11 +335,12 @@ void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::v
         check_block(plane, index, block, out, length * kElementBytes);
         continue;
       }
-      if (held != block) {
-        held = -1;
+      const std::array<std::int64_t, 3> wanted{static_cast<std::int64_t>(slot), static_cast<std::int64_t>(index), block};
+      if (held_ != wanted) {
+        held_.fill(-1);
         read_bytes(block_.data(), length * kElementBytes, offset + begin * kElementBytes);
         check_block(plane, index, block, block_.data(), length * kElementBytes);
-        held = block;
+        held_ = wanted;
       }
       const char* source = block_.data() + (low - begin) * kElementBytes;
       if (dtype == DType::kF32) {
@@ -355,6 +355,7 @@ void ShardReader::read(const StoredPlane& plane, std::size_t index, const std::v
 
 void ShardReader::check_all() {
   block_.resize(static_cast<std::size_t>(manifest_.block_bytes));
+  held_.fill(-1);
   for (std::size_t slot = 0; slot < shard_.planes.size(); ++slot) {
     const StoredPlane& plane = shard_.planes[slot];
     for (std::size_t i = 0; i < plane.pieces.size(); ++i) {

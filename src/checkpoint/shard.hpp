@@ -2,6 +2,7 @@
 // One rank's file of a checkpoint. HDF5 lays it out, with every dataset's bytes allocated, and is closed again; the bulk then goes
 // to the datasets' places by checked writes, since HDF5 reports success after losing data. Reading trusts only checksums.
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,14 +21,14 @@ std::int64_t shard_bytes_bound(const std::vector<ParamInfo>& params, const std::
 /// Writes a shard piece by piece. Throws IoError or EnvironmentError; after a throw the file is worthless.
 class ShardWriter {
  public:
-  /// Creates `directory`/rank-xxxxx.h5, which must not exist, and takes all its disk space. The pieces' data must stay valid and
-  /// unchanged until finish(). Waits up to some seconds for a directory that another host has just made.
+  /// Creates `directory`/rank-xxxxx.h5, which must not exist, and takes all its disk space. Of the pieces everything counts but `data`.
+  /// Waits up to some seconds for a directory that another host has just made.
   ShardWriter(const std::string& directory, const ShardIdentity& identity, const std::vector<ParamInfo>& params, std::vector<Piece> pieces,
               std::int64_t block_bytes);
 
-  /// Writes piece `index` and computes its checksums. Waits for the write call, not for the disk. Different pieces may be written
-  /// by different threads at a time; each exactly once.
-  void write(std::size_t index);
+  /// Writes piece `index` from `data` and computes its checksums. Waits for the write call, not for the disk; `data` isn't read later.
+  /// Different pieces may be written by different threads at a time; each exactly once.
+  void write(std::size_t index, const void* data);
 
   /// Writes the checksums, waits until the disk has everything, closes. All pieces must have been written.
   /// `before_sync` runs once all writes are done.
@@ -68,7 +69,8 @@ class ShardReader {
   ShardReader(const std::string& directory, const Manifest& manifest, const ShardInfo& shard);
 
   /// Copies the runs (increasing in source) of piece `index` of `plane`, an element of the shard's planes, to element run.target on
-  /// of `target`, rounded to `dtype`; each block that is touched is read once and checked.
+  /// of `target`, rounded to `dtype`; each block that is touched is read once and checked. The last block that was wanted in part is kept
+  /// for the next call.
   void read(const StoredPlane& plane, std::size_t index, const std::vector<SharedRun>& runs, void* target, DType dtype);
 
   /// Reads and checks every block of every plane, and that HDF5 sees the planes where the manifest says they are.
@@ -94,6 +96,8 @@ class ShardReader {
   std::vector<std::vector<PiecePlace>> places_;        // per plane of shard_, per piece
   std::vector<std::vector<std::uint64_t>> checksums_;  // per plane of shard_
   std::vector<char> block_;                            // scratch of one block
+  /// The block that stands in block_, checked: (plane of shard_, piece, block); -1: none.
+  std::array<std::int64_t, 3> held_{-1, -1, -1};
   std::int64_t bytes_read_ = 0;
 };
 

@@ -40,12 +40,12 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-/// A region of one plane in this rank's memory. Saving reads `data` [elements], loading writes it. In memory it may be kBF16 or kF16,
-/// which saving widens and loading rounds to nearest even.
+/// A region of one plane that this rank holds. Saving reads [elements], loading writes them. In memory it may be kBF16 or kF16, which
+/// saving widens and loading rounds to nearest even.
 struct Piece {
   std::string plane;
   Region region;
-  void* data = nullptr;
+  void* data = nullptr;  // where loading puts it; saving is told when it writes
   DType dtype = DType::kF32;
 };
 

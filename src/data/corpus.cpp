@@ -75,6 +75,11 @@ struct Corpus::Impl {
     }
   }
 
+  std::int64_t document_at(std::int64_t token) const {
+    const Run& run = runs[run_of(token)];
+    return run.document + source->document_at(run.source_token + token - run.token) - run.source_document;
+  }
+
   void read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const {
     SLUICE_CHECK(documents >= 0 && first >= 0 && count >= 0 && first <= documents + 1 - count, "documents [", first, ", ", first + count,
                  ") of ", documents);
@@ -190,6 +195,25 @@ std::int64_t Corpus::documents() const {
 
 void Corpus::read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const {
   impl_->read_begins(first, count, out);
+}
+
+std::vector<std::int64_t> Corpus::begins_within(std::int64_t begin, std::int64_t end) const {
+  SLUICE_CHECK(begin >= 0 && begin <= end && end <= tokens(), "documents of tokens [", begin, ", ", end, ") of ", tokens());
+  constexpr std::int64_t kPiece = 64;
+  std::vector<std::int64_t> found;
+  if (begin == end) return found;
+  std::int64_t piece[kPiece];
+  for (std::int64_t document = impl_->document_at(begin); document < documents();) {
+    const std::int64_t count = std::min(kPiece, documents() - document);
+    read_begins(document, count, piece);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (piece[i] >= end) return found;
+      const bool is_known = !found.empty() && found.back() == piece[i];  // by a document before it without a token
+      if (piece[i] >= begin && !is_known) found.push_back(piece[i]);
+    }
+    document += count;
+  }
+  return found;
 }
 
 void Corpus::for_documents(const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& see) const {

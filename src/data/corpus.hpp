@@ -64,6 +64,9 @@ class Corpus {
   std::int64_t documents() const;
   /// out[i] = first token of document first + i, for i in [0, count) and first + count <= documents() + 1: the last one is tokens().
   void read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const;
+  /// The tokens of [begin, end), which must lie within tokens(), that are the first of their document. Reads a few places more than it
+  /// finds; waits for the disk.
+  std::vector<std::int64_t> begins_within(std::int64_t begin, std::int64_t end) const;
   /// Calls see(document, its first token, its tokens) for all documents in order.
   void for_documents(const std::function<void(std::int64_t document, std::int64_t begin, std::int64_t tokens)>& see) const;
 

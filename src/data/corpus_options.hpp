@@ -25,7 +25,6 @@ struct CorpusOptions {
   std::string tokenizer;              // "bytes", or a directory with a tokenizer; empty: the model directory's own, else bytes
   std::string chat_template;          // a file; empty: the tokenizer directory's own
   Packing packing = Packing::kStream;
-  bool document_attention = false;  // kStream: attention and positions restart at documents
   Overlong overlong = Overlong::kError;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   double valid_fraction = 0;      // of the documents, held out for evaluation; 0: none

@@ -61,13 +61,17 @@ Preview preview_of(const EncodedDocument& tokens, const formats::Tokenizer* toke
   return preview;
 }
 
-Preview preview_of(const Corpus& corpus, const RowRange& range, const formats::Tokenizer* tokenizer) {
+Preview preview_of(const Corpus& corpus, const RowRange& range, const formats::Tokenizer* tokenizer, bool documents_apart) {
   EncodedDocument tokens;
   const auto count = static_cast<std::size_t>(range.count) + 1;
   tokens.ids.resize(count);
   tokens.learned.resize(count);
   corpus.read(range.begin, range.count + 1, tokens.ids.data());
   corpus.read_mask(range.begin, range.count + 1, tokens.learned.data());
+  if (documents_apart) {
+    for (const std::int64_t begin : corpus.begins_within(range.begin + 1, range.begin + range.count + 1))
+      tokens.learned[static_cast<std::size_t>(begin - range.begin)] = 0;
+  }
   return preview_of(tokens, tokenizer);
 }
 

@@ -26,8 +26,8 @@ struct Preview {
 
 /// `tokenizer`: null where none is known. Bytes that are no UTF-8 become U+FFFD.
 Preview preview_of(const EncodedDocument& tokens, const formats::Tokenizer* tokenizer);
-/// The tokens of a sample. Waits for the disk.
-Preview preview_of(const Corpus& corpus, const RowRange& range, const formats::Tokenizer* tokenizer);
+/// The tokens of a sample; with `documents_apart` the first of each document is only read. Waits for the disk.
+Preview preview_of(const Corpus& corpus, const RowRange& range, const formats::Tokenizer* tokenizer, bool documents_apart);
 
 /// One line: control characters as escapes, what is only read dimmed or, without colour, in ⟦⟧; of a long text the beginning and the end,
 /// together about `limit` bytes.

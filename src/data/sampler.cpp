@@ -38,8 +38,10 @@ class RowFiller {
         tokens_(static_cast<std::size_t>(sequence) + 1),
         learned_(corpus.has_mask() ? tokens_.size() : 0) {}
 
-  /// Tokens of `range`, whose count is at most the sequence; the rest is ignored. Returns the targets that have loss.
-  std::int64_t fill(const RowRange& range, std::int32_t* inputs, std::int32_t* targets) {
+  /// Tokens of `range`, whose count is at most the sequence, into row `row`; the rest is ignored. Returns the targets that have loss.
+  std::int64_t fill(const RowRange& range, const Rows& rows, std::int64_t row) {
+    std::int32_t* const inputs = rows.inputs + row * sequence_;
+    std::int32_t* const targets = rows.targets + row * sequence_;
     std::int64_t valid = range.count;
     if (range.count > 0) {
       corpus_.read(range.begin, range.count + 1, tokens_.data());
@@ -56,10 +58,31 @@ class RowFiller {
     }
     std::fill(inputs + range.count, inputs + sequence_, 0);
     std::fill(targets + range.count, targets + sequence_, ops::kIgnoredTarget);
+    if (rows.document_starts != nullptr) valid -= keep_apart(range, targets, rows.document_starts + row * sequence_);
     return valid;
   }
 
  private:
+  /// Returns the targets that lose their loss, since they begin a document. What doesn't fill the row is a document of its own.
+  std::int64_t keep_apart(const RowRange& range, std::int32_t* targets, std::int32_t* starts) const {
+    std::int64_t lost = 0, start = 0;
+    const auto begin_at = [&](std::int64_t at) {
+      std::fill(starts + start, starts + at, static_cast<std::int32_t>(start));
+      start = at;
+    };
+    if (range.count > 0) {
+      for (const std::int64_t begin : corpus_.begins_within(range.begin + 1, range.begin + range.count + 1)) {
+        const std::int64_t at = begin - range.begin;
+        begin_at(at);
+        if (targets[at - 1] != ops::kIgnoredTarget) ++lost;
+        targets[at - 1] = ops::kIgnoredTarget;
+      }
+    }
+    begin_at(range.count);
+    begin_at(sequence_);
+    return lost;
+  }
+
   const Corpus& corpus_;
   std::int64_t sequence_;
   std::vector<std::int32_t> tokens_;
@@ -140,7 +163,7 @@ std::int64_t TrainingSampler::fill(const Corpus& corpus, std::int64_t consumed, 
   std::int64_t valid = 0;
   for (std::int64_t k = 0; k < layout.micro_batch; ++k) {
     const std::int64_t number = consumed + first_row(micro, layout) + k;
-    valid += filler.fill(range(corpus, sample_at(number)), rows.inputs + k * sequence_, rows.targets + k * sequence_);
+    valid += filler.fill(range(corpus, sample_at(number)), rows, k);
     rows.sample_ids[k] = number;
   }
   return valid;
@@ -195,7 +218,7 @@ std::int64_t EvaluationSampler::fill(const Corpus& corpus, std::int64_t batch, c
   std::int64_t valid = 0;
   for (std::int64_t k = 0; k < layout.micro_batch; ++k) {
     const std::int64_t row = first_row(batch, layout) + k;
-    valid += filler.fill(range(row), rows.inputs + k * sequence_, rows.targets + k * sequence_);
+    valid += filler.fill(range(row), rows, k);
     rows.sample_ids[k] = row;
   }
   return valid;

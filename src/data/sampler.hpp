@@ -8,6 +8,10 @@
 // of at least two tokens. What doesn't fill the row has input 0 and no target.
 //
 // A target has loss where its own token is learned (Corpus::read_mask); else it is ops::kIgnoredTarget.
+//
+// Documents apart (Rows::document_starts): attention and positions restart at documents, so the first token of a document is predicted from
+// nothing and has no loss, as with transformers' DataCollatorWithFlattening. A document that begins in one row and goes on in the next
+// begins anew there, at position 0.
 
 #include <cstdint>
 #include <vector>
@@ -29,9 +33,10 @@ enum class Order : std::uint8_t { kSequential, kShuffled };
 
 /// Rows of one rank's micro-batch to be filled, row-major.
 struct Rows {
-  std::int32_t* inputs;      // [micro_batch, T]
-  std::int32_t* targets;     // [micro_batch, T], inputs one token further
-  std::int64_t* sample_ids;  // [micro_batch]
+  std::int32_t* inputs;                     // [micro_batch, T]
+  std::int32_t* targets;                    // [micro_batch, T], inputs one token further
+  std::int64_t* sample_ids;                 // [micro_batch]
+  std::int32_t* document_starts = nullptr;  // [micro_batch, T], as ops::DocumentStarts; null: documents aren't kept apart
 };
 
 /// A row's tokens: [begin, begin + count] of the corpus, count inputs.
@@ -82,9 +87,10 @@ class TrainingSampler {
   PadCounts counts_;
 };
 
-/// Every token of a corpus predicted once that has one before it: with kStream all but the first, in samples in order and a last shorter
-/// one for the tail; with kPad all but the first of each document, and documents longer than a row go on in further rows, whatever Overlong
-/// says. Positions past the end have target ops::kIgnoredTarget and input 0; so have whole rows past the last one.
+/// Every token of a corpus predicted once that has one before it (with documents apart: of its document): with kStream all but the first,
+/// in samples in order and a last shorter one for the tail; with kPad all but the first of each document, and documents longer than a row
+/// go on in further rows, whatever Overlong says. Positions past the end have target ops::kIgnoredTarget and input 0; so have whole rows
+/// past the last one.
 class EvaluationSampler {
  public:
   /// kStream. Throws RequestError when there are fewer than two tokens.

@@ -86,8 +86,7 @@ class FileSource final : public TokenSource {
         return;
       }
       const File& file = files_[index];
-      const std::int64_t end = index + 1 < files_.size() ? files_[index + 1].first_document : documents_;
-      const std::int64_t n = std::min(count, end - first);
+      const std::int64_t n = std::min(count, end_document(index) - first);
       if (kind_ == FileKind::kText) {
         *out = file.begin;
       } else {
@@ -98,6 +97,11 @@ class FileSource final : public TokenSource {
       count -= n;
       out += n;
     }
+  }
+
+  std::int64_t document_at(std::int64_t token) const override {
+    const std::size_t index = file_at(token);  // no other file is opened for it
+    return find_document(token, files_[index].first_document, end_document(index));
   }
 
   std::string place(std::int64_t token) const override {
@@ -120,6 +124,8 @@ class FileSource final : public TokenSource {
            : bytes == 2 ? std::numeric_limits<std::uint16_t>::max()
                         : std::numeric_limits<std::int32_t>::max();
   }
+
+  std::int64_t end_document(std::size_t index) const { return index + 1 < files_.size() ? files_[index + 1].first_document : documents_; }
 
   std::size_t file_at(std::int64_t token) const {
     const auto after =
@@ -190,20 +196,10 @@ class StoreSource final : public TokenSource {
   std::int64_t documents() const override { return store_->counts().documents; }
   void read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const override { store_->read_begins(first, count, out); }
   std::string place(std::int64_t token) const override {
-    std::int64_t low = 0, high = documents();  // the document is in [low, high)
+    const std::int64_t document = document_at(token);
     std::int64_t begin = 0;
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      std::int64_t at = 0;
-      store_->read_begins(middle, 1, &at);
-      if (at <= token) {
-        low = middle;
-        begin = at;
-      } else {
-        high = middle;
-      }
-    }
-    return cat("document ", low, ", token ", token - begin);
+    store_->read_begins(document, 1, &begin);
+    return cat("document ", document, ", token ", token - begin);
   }
 
  private:
@@ -214,6 +210,16 @@ class StoreSource final : public TokenSource {
 
 void TokenSource::read_mask(std::int64_t /*begin*/, std::int64_t count, std::uint8_t* out) const {
   std::fill_n(out, count, std::uint8_t{1});
+}
+
+std::int64_t TokenSource::find_document(std::int64_t token, std::int64_t low, std::int64_t high) const {
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    std::int64_t begin = 0;
+    read_begins(middle, 1, &begin);
+    (begin <= token ? low : high) = middle;
+  }
+  return low;
 }
 
 std::shared_ptr<const TokenSource> make_file_source(const SourceFiles& files, std::int64_t vocabulary) {

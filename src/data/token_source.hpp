@@ -31,7 +31,13 @@ class TokenSource {
   virtual std::int64_t documents() const = 0;
   /// First tokens of documents; document documents() begins where the tokens end.
   virtual void read_begins(std::int64_t first, std::int64_t count, std::int64_t* out) const = 0;
+  /// The document that a token is of. documents() must be known.
+  virtual std::int64_t document_at(std::int64_t token) const { return find_document(token, 0, documents()); }
   virtual std::string place(std::int64_t token) const = 0;
+
+ protected:
+  /// The same where it is one of [low, high).
+  std::int64_t find_document(std::int64_t token, std::int64_t low, std::int64_t high) const;
 };
 
 /// Text files by bytes, each a document with its end; or token files. Throws as Corpus.

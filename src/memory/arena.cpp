@@ -1,6 +1,7 @@
 #include "memory/arena.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
@@ -34,11 +35,29 @@ class PlainBacking final : public Backing {
   std::int64_t bytes_ = 0;
 };
 
+void touch_pages(Backing& backing) {
+  for (std::int64_t offset = 0; offset < backing.bytes(); offset += kPage) backing.data()[offset] = std::byte{0};
+}
+
 }  // namespace
 
 std::unique_ptr<Backing> make_plain_backing(std::int64_t bytes, const std::string& tag) {
   SLUICE_CHECK(bytes >= 0, tag, ": ", bytes, " bytes");
   return std::make_unique<PlainBacking>(bytes, tag);
+}
+
+PinnedBacking make_pinned_backing(std::int64_t bytes, const std::string& tag) {
+  PinnedBacking pinned{make_plain_backing(bytes, tag), {}};
+  if (bytes == 0) return pinned;
+  touch_pages(*pinned.backing);
+  if (mlock(pinned.backing->data(), static_cast<std::size_t>(bytes)) == 0) return pinned;
+  const int refused = errno;
+  rlimit limit{};
+  const bool is_limited = getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  pinned.note = cat(tag, ": ", format_bytes(bytes), " stay pageable, because locking them is refused (", std::strerror(refused),
+                    is_limited ? cat("; the limit is ", format_bytes(static_cast<std::int64_t>(limit.rlim_cur))) : std::string(),
+                    "); where memory is short, transfers may wait for the system's own swapping; raise the limit (ulimit -l)");
+  return pinned;
 }
 
 std::byte* Arena::at(std::int64_t offset, std::int64_t count) const {
@@ -48,7 +67,7 @@ std::byte* Arena::at(std::int64_t offset, std::int64_t count) const {
 }
 
 void Arena::touch() {
-  for (std::int64_t offset = 0; offset < bytes(); offset += kPage) backing_->data()[offset] = std::byte{0};
+  if (backing_ != nullptr) touch_pages(*backing_);
 }
 
 }  // namespace sluice::memory

@@ -11,7 +11,7 @@
 
 namespace sluice::memory {
 
-/// Owns bytes that back an arena; released in the destructor. Plain memory here; comm/ gives shared windows.
+/// Owns bytes that back an arena; released in the destructor. Plain and pinned memory here; comm/ gives shared windows.
 class Backing {
  public:
   Backing() = default;
@@ -24,6 +24,14 @@ class Backing {
 
 /// Anonymous memory, page-aligned, not yet touched. Throws OutOfMemory.
 std::unique_ptr<Backing> make_plain_backing(std::int64_t bytes, const std::string& tag);
+
+/// Memory that stays in memory, or what was given instead.
+struct PinnedBacking {
+  std::unique_ptr<Backing> backing;
+  std::string note;  // where locking is refused: one line for people, and the memory is pageable
+};
+/// As make_plain_backing(), but every page is there, zero, and locked (mlock), so that no transfer waits for the system to bring it back.
+PinnedBacking make_pinned_backing(std::int64_t bytes, const std::string& tag);
 
 class Arena {
  public:

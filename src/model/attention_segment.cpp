@@ -35,8 +35,7 @@ class AttentionSegment final : public NamedSegment {
     const double tokens = static_cast<double>(n), activation = tokens * static_cast<double>(hidden_);
     const double core = tokens * static_cast<double>(heads_ * head_dim_), lse = tokens * static_cast<double>(heads_);
     const double qkv = tokens * static_cast<double>(width()), turned = tokens * static_cast<double>(turned_width());
-    // Causal: T (T + 1) / 2 pairs of query and key in each row and head.
-    const double pair_floats = core * static_cast<double>(shape.sequence + 1) / 2;
+    const double pair_floats = core * keys_of_query(shape.sequence);
     const double turn = (is_turned() ? 2 * turned : 0) + (query_norm_ ? 2 * turned : 0);  // each pass reads and writes queries and keys
     Work recompute = norm_.forward_work(n);
     for (const Projection& each : qkv_) recompute = recompute + each.forward_work(n);
@@ -70,6 +69,7 @@ class AttentionSegment final : public NamedSegment {
         heads_(factory.local_heads(options.heads)),
         kv_heads_(factory.local_heads(options.kv_heads)),
         head_dim_(options.head_dim),
+        window_(options.window),
         attention_dropout_(options.attention_dropout),
         residual_dropout_(options.residual_dropout),
         inverse_frequencies_(std::move(options.inverse_frequencies)),
@@ -158,7 +158,16 @@ class AttentionSegment final : public NamedSegment {
     std::int64_t op, total;
   };
 
-  ops::AttentionShape core_shape(const Shape& shape) const { return {shape.rows, shape.sequence, heads_, head_dim_, kv_heads_}; }
+  ops::AttentionShape core_shape(const Shape& shape) const { return {shape.rows, shape.sequence, heads_, head_dim_, kv_heads_, window_}; }
+
+  /// Of a row of one document on average: T (T + 1) / 2 pairs of query and key, less those outside the window. What borders of documents
+  /// save is not known before the run.
+  double keys_of_query(std::int64_t sequence) const {
+    const double all = static_cast<double>(sequence + 1) / 2;
+    if (window_ == 0 || window_ >= sequence) return all;
+    const double outside = static_cast<double>(sequence - window_);
+    return all - outside * (outside + 1) / 2 / static_cast<double>(sequence);
+  }
 
   ops::DropoutSite attention_site(const SegmentCall& call) const {
     return dropout_site(attention_dropout_, "attention", layer(), call.step);
@@ -176,7 +185,8 @@ class AttentionSegment final : public NamedSegment {
                  .heads = heads_ + kv_heads_,
                  .head_dim = head_dim_,
                  .ld = width(),
-                 .first_position = row_positions(call).first_position},
+                 .first_position = row_positions(call).first_position,
+                 .document_starts = call.document_starts},
                 inverse_frequencies_.data(), backward, qkv);
   }
 
@@ -260,7 +270,7 @@ class AttentionSegment final : public NamedSegment {
     norm_.backward(call, n, call.x, narrow, call.d, true, false, scratch.statistics, op);
   }
 
-  std::int64_t hidden_, heads_, kv_heads_, head_dim_;
+  std::int64_t hidden_, heads_, kv_heads_, head_dim_, window_;
   double attention_dropout_, residual_dropout_;
   std::vector<float> inverse_frequencies_;
   Norm norm_;

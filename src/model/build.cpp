@@ -67,7 +67,7 @@ class Builder {
     if (family_.has_position_table)
       positions = add_matrix(std::string(family_.position_table), family_.position_rows(spec()), spec().hidden, spec().init_std);
     model_.segments.push_back(make_embedding_segment({.vocab = spec().vocab,
-                                                      .context = spec().longest_sequence(),
+                                                      .context = spec().context,
                                                       .hidden = spec().hidden,
                                                       .dropout = spec().embedding_dropout,
                                                       .padding = padding,
@@ -86,6 +86,7 @@ class Builder {
                              .heads = spec().heads,
                              .kv_heads = spec().key_value_heads(),
                              .head_dim = d,
+                             .window = spec().sliding_window,
                              .attention_dropout = spec().attention_dropout,
                              .residual_dropout = spec().residual_dropout,
                              .inverse_frequencies = frequencies_};

@@ -41,25 +41,24 @@ class EmbeddingSegment final : public NamedSegment {
     SLUICE_CHECK(call.shape.sequence <= options_.context, name(), ": ", call.shape.sequence, " tokens a row, the model has ",
                  options_.context, " positions");
     const ops::DropoutSite site = dropout_site(options_.dropout, "embedding", layer(), call.step);
-    const std::int64_t rows = call.shape.rows, sequence = call.shape.sequence, hidden = options_.hidden, vocab = options_.vocab;
+    const ops::EmbeddedTokens tokens{call.inputs, call.shape.rows, call.shape.sequence, options_.first_position_row, call.document_starts};
+    const std::int64_t hidden = options_.hidden, vocab = options_.vocab;
     if (phase == Phase::kForward) {
       SLUICE_CHECK(call.y != nullptr, name());
       const float* const positions = has_positions_ ? call.params[kPositions] : nullptr;
       if (call.storage == DType::kF32) {
-        ops::embedding_forward(*call.ops, call.inputs, rows, sequence, options_.first_position_row, call.params[kTable], vocab, positions,
-                               hidden, call.y);
+        ops::embedding_forward(*call.ops, tokens, call.params[kTable], vocab, positions, hidden, call.y);
       } else {
-        ops::embedding_forward(*call.ops, call.inputs, rows, sequence, options_.first_position_row, call.stored_params[kTable],
-                               call.storage, vocab, positions, hidden, call.y);
+        ops::embedding_forward(*call.ops, tokens, call.stored_params[kTable], call.storage, vocab, positions, hidden, call.y);
       }
       if (site.rate > 0) ops::dropout_add(*call.ops, site, row_positions(call), hidden, call.y, nullptr, call.y);
       return;
     }
     SLUICE_CHECK(call.d != nullptr, name());
     if (site.rate > 0) ops::dropout_backward(*call.ops, site, row_positions(call), hidden, call.d, call.d);
-    ops::embedding_backward(*call.ops, call.inputs, rows, sequence, options_.first_position_row, call.d, vocab, options_.padding,
-                            options_.position_rows, hidden, call.grads[kTable], call.accumulate[kTable] != 0,
-                            has_positions_ ? call.grads[kPositions] : nullptr, has_positions_ && call.accumulate[kPositions] != 0);
+    ops::embedding_backward(*call.ops, tokens, call.d, vocab, options_.padding, options_.position_rows, hidden, call.grads[kTable],
+                            call.accumulate[kTable] != 0, has_positions_ ? call.grads[kPositions] : nullptr,
+                            has_positions_ && call.accumulate[kPositions] != 0);
   }
 
  private:

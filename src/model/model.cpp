@@ -78,9 +78,10 @@ double model_flops(const spec::ModelSpec& spec, std::int64_t tokens, std::int64_
   const double products = c * qkv + queries * c + c * inner + f * c;
   const double biases = (family.qkv_bias ? qkv : 0) + (family.out_bias ? c : 0) + (family.mlp_bias ? inner + c : 0);
   const double block = products + biases + 2 * norm + (family.has_query_key_norm ? 2 * d : 0);
+  const std::int64_t seen = spec.sliding_window > 0 ? std::min(sequence, spec.sliding_window) : sequence;
   const double tables = static_cast<double>(spec.vocab) * c * (spec.tied_head ? 1 : 2);
   const double n = tables + layers * block + norm;
-  return static_cast<double>(tokens) * (6 * n + 12 * layers * queries * static_cast<double>(sequence));
+  return static_cast<double>(tokens) * (6 * n + 12 * layers * queries * static_cast<double>(seen));
 }
 
 }  // namespace sluice::model

@@ -69,21 +69,22 @@ struct SegmentCall {
   const ops::Context* ops = nullptr;
   Shape shape;
   StepView step;
-  const std::int32_t* inputs = nullptr;      // [rows, sequence] token ids (embedding)
-  const std::int32_t* targets = nullptr;     // [rows, sequence], ops::kIgnoredTarget where nothing is predicted (head)
-  const std::int64_t* sample_ids = nullptr;  // [rows] global sample of each row
-  std::span<const float* const> params;      // working parameters, in the order of Segment::params()
-  std::span<float* const> grads;             // their gradients (backward phases); null for frozen parameters: not computed
-  std::span<const std::uint8_t> accumulate;  // per gradient: 1 = add to it, 0 = overwrite it whole
-  const float* x = nullptr;                  // input activation [tokens, C] (all but embedding)
-  float* y = nullptr;                        // output activation [tokens, C] (forward, all but head)
-  float* d = nullptr;                        // backward: d loss / d y on entry, d loss / d x on return, in place (embedding: consumed;
-                                             // head: written, d loss / d x)
-  std::byte* saved = nullptr;                // [saved_bytes] written by forward or recompute, read by backward
-  std::byte* workspace = nullptr;            // [workspace_bytes(phase)] contents undefined before and after
-  double* loss_sum = nullptr;                // head: the micro-batch's summed token loss, overwritten
-  float* logits = nullptr;                   // kLogits: [rows, vocab] of the token at `position` of each row
-  std::int64_t position = 0;                 // kLogits
+  const std::int32_t* inputs = nullptr;           // [rows, sequence] token ids (embedding)
+  const std::int32_t* targets = nullptr;          // [rows, sequence], ops::kIgnoredTarget where nothing is predicted (head)
+  const std::int64_t* sample_ids = nullptr;       // [rows] global sample of each row
+  ops::DocumentStarts document_starts = nullptr;  // [rows, sequence] where attention and positions restart at documents, else null
+  std::span<const float* const> params;           // working parameters, in the order of Segment::params()
+  std::span<float* const> grads;                  // their gradients (backward phases); null for frozen parameters: not computed
+  std::span<const std::uint8_t> accumulate;       // per gradient: 1 = add to it, 0 = overwrite it whole
+  const float* x = nullptr;                       // input activation [tokens, C] (all but embedding)
+  float* y = nullptr;                             // output activation [tokens, C] (forward, all but head)
+  float* d = nullptr;                             // backward: d loss / d y on entry, d loss / d x on return, in place (embedding: consumed;
+                                                  // head: written, d loss / d x)
+  std::byte* saved = nullptr;                     // [saved_bytes] written by forward or recompute, read by backward
+  std::byte* workspace = nullptr;                 // [workspace_bytes(phase)] contents undefined before and after
+  double* loss_sum = nullptr;                     // head: the micro-batch's summed token loss, overwritten
+  float* logits = nullptr;                        // kLogits: [rows, vocab] of the token at `position` of each row
+  std::int64_t position = 0;                      // kLogits
 
   // What stands between calls is stored as this. Where it isn't f32, parameters of Intake::kStored are here and null in `params`.
   DType storage = DType::kF32;
@@ -127,8 +128,8 @@ struct Model {
 };
 
 /// Model FLOPs of one step's forward and backward for `tokens` tokens in rows of `sequence`: 6 N + 12 L H D T per token with H heads of
-/// width D (Chowdhery et al. 2022, "PaLM", appendix B; recompute not counted), N without the position table. Throws RequestError for an
-/// unknown family.
+/// width D (Chowdhery et al. 2022, "PaLM", appendix B; recompute not counted), N without the position table and T at most the sliding
+/// window. Throws RequestError for an unknown family.
 double model_flops(const spec::ModelSpec& spec, std::int64_t tokens, std::int64_t sequence);
 
 }  // namespace sluice::model

@@ -35,7 +35,11 @@ ops::DropoutSite dropout_site(double rate, std::string_view site, std::int64_t l
 }
 
 ops::RowPositions row_positions(const SegmentCall& call) {
-  return {.sample_ids = call.sample_ids, .rows = call.shape.rows, .tokens = call.shape.sequence, .first_position = 0};
+  return {.sample_ids = call.sample_ids,
+          .rows = call.shape.rows,
+          .tokens = call.shape.sequence,
+          .first_position = 0,
+          .document_starts = call.document_starts};
 }
 
 Work operator+(const Work& a, const Work& b) {

@@ -15,7 +15,7 @@
 
 namespace sluice::model {
 
-/// y = dropout(table[ids] + positions), positions [row first_position_row + t of their table] only where there is such a table.
+/// y = dropout(table[ids] + positions), positions [row first_position_row + position of their table] only where there is such a table.
 /// padding (-1: none): the token whose row has no gradient from here. Saves nothing.
 struct EmbeddingOptions {
   std::int64_t vocab, context, hidden;
@@ -36,6 +36,7 @@ std::unique_ptr<Segment> make_embedding_segment(const EmbeddingOptions& options)
 /// with it.
 struct AttentionOptions {
   std::int64_t layer, hidden, heads, kv_heads, head_dim;
+  std::int64_t window;  // as ops::AttentionShape
   double attention_dropout, residual_dropout;
   std::vector<float> inverse_frequencies;  // [head_dim / 2], model/rotary.hpp; empty: not turned
   NormOptions norm;
@@ -94,7 +95,7 @@ class NamedSegment : public Segment {
 /// The mask's stream of one place in one step: a function of seed, site, layer and step alone. Rate 0 outside training.
 ops::DropoutSite dropout_site(double rate, std::string_view site, std::int64_t layer, const StepView& step);
 
-/// The rows of a call as dropout sees them.
+/// The rows of a call as dropout and attention see them.
 ops::RowPositions row_positions(const SegmentCall& call);
 
 /// Work of pieces that segments share; f32, elementwise flops not counted (memory bounds those passes).

@@ -13,11 +13,15 @@ void check_attention(const Context& ctx, const AttentionShape& shape, const Drop
                shape.tokens, " tokens, ", shape.heads, " heads of ", shape.head_dim);
   SLUICE_CHECK(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "attention of ", shape.heads, " heads with ", shape.kv_heads,
                " of keys and values");
+  SLUICE_CHECK(shape.window >= 0, "attention over a window of ", shape.window);
   SLUICE_CHECK(ctx.threads >= 1, "attention on ", ctx.threads, " threads");
   SLUICE_CHECK(site.rate >= 0 && site.rate < 1, "a dropout rate of ", site.rate, " is outside [0, 1)");
-  if (site.rate == 0) return;  // positions serve the dropout counters alone
-  SLUICE_CHECK(positions.sample_ids != nullptr && positions.rows == shape.rows && positions.tokens == shape.tokens, "attention over ",
-               shape.rows, " rows of ", shape.tokens, " tokens, positions for ", positions.rows, " of ", positions.tokens);
+  if (site.rate == 0 && positions.document_starts == nullptr) return;  // what positions serve
+  SLUICE_CHECK(positions.rows == shape.rows && positions.tokens == shape.tokens, "attention over ", shape.rows, " rows of ", shape.tokens,
+               " tokens, positions for ", positions.rows, " of ", positions.tokens);
+  check_document_starts(positions.document_starts, shape.rows, shape.tokens);
+  if (site.rate == 0) return;
+  SLUICE_CHECK(positions.sample_ids != nullptr, "attention with dropout, but without samples");
   SLUICE_CHECK(positions.first_position >= 0 && positions.first_position + positions.tokens <= std::int64_t{1} << 31, "positions from ",
                positions.first_position, " don't fit the counter");
   SLUICE_CHECK(shape.heads <= 1 << 16, shape.heads, " heads don't fit the counter");

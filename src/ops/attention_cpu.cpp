@@ -22,6 +22,24 @@ struct AttentionHead {
   std::int64_t ld_in, ld_out;
   float scale;       // of scores
   float keep_scale;  // of kept probabilities
+  const AttentionShape* shape;
+  const RowPositions* positions;
+  std::int64_t row;
+};
+
+/// The first keys that the queries [q0, q0 + count) of a tile see, never falling; columns beyond the last query are like it.
+struct FirstKeys {
+  FirstKeys(const AttentionHead& h, std::int64_t q0, std::int64_t count) : queries(count) {
+    for (std::int64_t i = 0; i < kTile; ++i)
+      at[i] = static_cast<std::int32_t>(first_key(*h.shape, *h.positions, h.row, q0 + std::min(i, count - 1)));
+  }
+  /// How many of the queries, from the first, see key `key` if causality lets them.
+  std::int64_t reaching(std::int64_t key) const { return std::upper_bound(at, at + queries, key) - at; }
+  /// The first tile of keys that any of them sees.
+  std::int64_t first_tile() const { return at[0] / kTile * kTile; }
+
+  std::int64_t queries;
+  std::int32_t at[kTile];
 };
 
 /// Which probabilities dropout keeps.
@@ -99,7 +117,10 @@ void for_each_head(const Context& ctx, const AttentionShape& shape, const float*
                                shape.width(),
                                width,
                                static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
-                               dropout_scale(site.rate)};
+                               dropout_scale(site.rate),
+                               &shape,
+                               &positions,
+                               row};
       KeepMask keep{};
       if (site.rate > 0) {
         const auto sample = static_cast<std::uint64_t>(positions.sample_ids[row]);

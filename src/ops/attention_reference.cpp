@@ -24,6 +24,7 @@ struct Head {
   /// In v.
   std::int64_t value(std::int64_t t) const { return in(t, 2) - (shape.heads + shape.kv_heads) * shape.head_dim; }
   std::int64_t out(std::int64_t t) const { return ((row * shape.tokens + t) * shape.heads + head) * shape.head_dim; }
+  std::int64_t first_seen(std::int64_t q) const { return first_key(shape, positions, row, q); }
   std::int64_t lse(std::int64_t t) const { return (row * shape.heads + head) * shape.tokens + t; }
   double dot(const float* a, const float* b) const {
     double sum = 0;
@@ -54,11 +55,12 @@ void attention_forward(const AttentionShape& shape, const float* qk, const float
   for (std::int64_t item = 0; item < shape.rows * shape.heads; ++item) {
     const Head head{shape, site, positions, item / shape.heads, item % shape.heads};
     for (std::int64_t q = 0; q < shape.tokens; ++q) {
-      for (std::int64_t k = 0; k <= q; ++k) scores[static_cast<std::size_t>(k)] = head.score(qk, q, k);
-      const double largest = *std::max_element(scores.begin(), scores.begin() + q + 1);
+      const std::int64_t first = head.first_seen(q);
+      for (std::int64_t k = first; k <= q; ++k) scores[static_cast<std::size_t>(k)] = head.score(qk, q, k);
+      const double largest = *std::max_element(scores.begin() + first, scores.begin() + q + 1);
       double total = 0;
       std::fill(sums.begin(), sums.end(), 0.0);
-      for (std::int64_t k = 0; k <= q; ++k) {
+      for (std::int64_t k = first; k <= q; ++k) {
         const double p = std::exp(scores[static_cast<std::size_t>(k)] - largest);
         total += p;
         const double kept = p * head.keep(q, k);
@@ -89,7 +91,7 @@ void attention_backward(const AttentionShape& shape, const float* qk, const floa
     for (std::int64_t q = 0; q < shape.tokens; ++q) {
       const float* dO = dout + head.out(q);
       const double row_sum = head.dot(dO, out + head.out(q));
-      for (std::int64_t k = 0; k <= q; ++k) {
+      for (std::int64_t k = head.first_seen(q); k <= q; ++k) {
         const double p = std::exp(head.score(qk, q, k) - lse[head.lse(q)]);
         const double keep = head.keep(q, k);
         const double ds = p * (keep * head.dot(dO, v + head.value(k)) - row_sum) * scale;

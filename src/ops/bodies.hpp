@@ -2,6 +2,8 @@
 // The leaf bodies behind the ops: `reference` is plain and sums in fp64, `cpu` is fast and wants AVX2 at least. Arguments as in the
 // op's public header, already checked. Not for callers outside ops/.
 
+#include <algorithm>
+
 #include "ops/adamw.hpp"
 #include "ops/attention.hpp"
 #include "ops/context.hpp"
@@ -61,6 +63,12 @@ inline float dropout_scale(float rate) {
   return 1.0f / (1.0f - rate);
 }
 
+/// The first key that query q of row `row` sees.
+inline std::int64_t first_key(const AttentionShape& shape, const RowPositions& positions, std::int64_t row, std::int64_t q) {
+  const std::int64_t document = positions.document_starts != nullptr ? positions.document_starts[row * shape.tokens + q] : 0;
+  return shape.window > 0 ? std::max(document, q - shape.window + 1) : document;
+}
+
 namespace reference {
 void adamw(const AdamwArgs& args, const AdamwFactors& factors);
 /// The two attention bodies allocate a row of scores and one head's gradients in f64.
@@ -75,13 +83,11 @@ void widen(const std::uint16_t* x, std::int64_t n, DType dtype, float* y);
 void round_to(DType dtype, float* x, std::int64_t n);
 void dropout_add(const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* x, const float* residual, float* y);
 void dropout_backward(const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy, float* dx);
-void embedding_forward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                       const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
-void embedding_forward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                       const std::uint16_t* tokens_table, DType dtype, const float* positions_table, std::int64_t c, float* y);
-void embedding_backward(const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position, const float* dy,
-                        std::int64_t vocab, std::int64_t padding, std::int64_t context, std::int64_t c, float* dtokens_table,
-                        bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
+void embedding_forward(const EmbeddedTokens& tokens, const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
+void embedding_forward(const EmbeddedTokens& tokens, const std::uint16_t* tokens_table, DType dtype, const float* positions_table,
+                       std::int64_t c, float* y);
+void embedding_backward(const EmbeddedTokens& tokens, const float* dy, std::int64_t vocab, std::int64_t padding, std::int64_t context,
+                        std::int64_t c, float* dtokens_table, bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
 void fill(float* x, std::int64_t n, float value);
 void fill_normal(float* x, std::int64_t n, float std, std::array<std::uint32_t, 2> key, std::uint64_t first_index);
 void gelu_forward(const float* x, std::int64_t n, float* y);
@@ -122,13 +128,13 @@ void dropout_add(const Context& ctx, const DropoutSite& site, const RowPositions
                  const float* residual, float* y);
 void dropout_backward(const Context& ctx, const DropoutSite& site, const RowPositions& positions, std::int64_t c, const float* dy,
                       float* dx);
-void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                       const float* tokens_table, const float* positions_table, std::int64_t c, float* y);
-void embedding_forward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                       const std::uint16_t* tokens_table, DType dtype, const float* positions_table, std::int64_t c, float* y);
-void embedding_backward(const Context& ctx, const std::int32_t* ids, std::int64_t rows, std::int64_t tokens, std::int64_t first_position,
-                        const float* dy, std::int64_t vocab, std::int64_t padding, std::int64_t context, std::int64_t c,
-                        float* dtokens_table, bool accumulate_tokens, float* dpositions_table, bool accumulate_positions);
+void embedding_forward(const Context& ctx, const EmbeddedTokens& tokens, const float* tokens_table, const float* positions_table,
+                       std::int64_t c, float* y);
+void embedding_forward(const Context& ctx, const EmbeddedTokens& tokens, const std::uint16_t* tokens_table, DType dtype,
+                       const float* positions_table, std::int64_t c, float* y);
+void embedding_backward(const Context& ctx, const EmbeddedTokens& tokens, const float* dy, std::int64_t vocab, std::int64_t padding,
+                        std::int64_t context, std::int64_t c, float* dtokens_table, bool accumulate_tokens, float* dpositions_table,
+                        bool accumulate_positions);
 void fill(const Context& ctx, float* x, std::int64_t n, float value);
 void fill_normal(const Context& ctx, float* x, std::int64_t n, float std, std::array<std::uint32_t, 2> key, std::uint64_t first_index);
 void gelu_forward(const Context& ctx, const float* x, std::int64_t n, float* y);

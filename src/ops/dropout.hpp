@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/context.hpp"
+#include "ops/documents.hpp"
 
 namespace sluice::ops {
 
@@ -16,12 +17,13 @@ struct DropoutSite {
 };
 
 /// Which global sample each row of a micro-batch is, and where its tokens stand: rows [rows, tokens] with token t of row b at
-/// position first_position + t of sample sample_ids[b].
+/// position first_position + t of sample sample_ids[b], whatever documents the row holds. Those are attention's alone.
 struct RowPositions {
   const std::int64_t* sample_ids;
   std::int64_t rows;
   std::int64_t tokens;
   std::int64_t first_position = 0;
+  DocumentStarts document_starts = nullptr;
 };
 
 /// Keep-mask of element c of the token at (sample, position): word c % 4 of philox({c / 4, position, sample low 32 bits,

@@ -17,6 +17,7 @@ void rotate(const Context& ctx, const RopeShape& shape, const float* inverse_fre
                  "rotate by ", inverse_frequencies[i], " a position up to ", shape.first_position + shape.tokens);
   }
   SLUICE_CHECK(shape.first_position >= 0, "rotate from position ", shape.first_position);
+  check_document_starts(shape.document_starts, shape.rows, shape.tokens);
   return wants_reference(ctx) ? reference::rotate(shape, inverse_frequencies, backward, x)
                               : cpu::rotate(ctx, shape, inverse_frequencies, backward, x);
 }

@@ -2,14 +2,21 @@
 #include <cstdint>
 
 #include "ops/context.hpp"
+#include "ops/documents.hpp"
 
 namespace sluice::ops {
 
 /// The heads to be turned: [rows, tokens] tokens `ld` floats apart, each beginning with `heads` vectors of head_dim (even). Token t of a
-/// row stands at position first_position + t.
+/// row stands at position first_position + t, or, where rows hold several documents, at first_position + t - document_starts[b, t].
 struct RopeShape {
   std::int64_t rows, tokens, heads, head_dim, ld;
   std::int64_t first_position = 0;
+  DocumentStarts document_starts = nullptr;
+
+  /// Of token n of rows * tokens.
+  std::int64_t position(std::int64_t n) const {
+    return first_position + n % tokens - (document_starts != nullptr ? document_starts[n] : 0);
+  }
 };
 
 /// Turns each pair (x[i], x[i + head_dim / 2]) by the angle a_i = position * inverse_frequencies[i], or back by it if `backward`, which is

@@ -7,7 +7,7 @@ namespace sluice::ops::reference {
 void rotate(const RopeShape& shape, const float* inverse_frequencies, bool backward, float* x) {
   const std::int64_t half = shape.head_dim / 2;
   for (std::int64_t n = 0; n < shape.rows * shape.tokens; ++n) {
-    const float position = static_cast<float>(shape.first_position + n % shape.tokens);
+    const float position = static_cast<float>(shape.position(n));
     for (std::int64_t i = 0; i < half; ++i) {
       const float angle = position * inverse_frequencies[i];
       const double c = std::cos(static_cast<double>(angle)), s = (backward ? -1 : 1) * std::sin(static_cast<double>(angle));

@@ -63,6 +63,11 @@ Grouping group_parameters(const model::Model& model, const spec::TrainingSpec& t
   return grouping;
 }
 
+Grouping freeze_parameters(const model::Model& model, spec::Precision precision) {
+  return {
+      .groups = {{0.0, false}}, .group_of = std::vector<int>(model.params.size(), 0), .storage = spec::dtype_of(precision), .moments = 0};
+}
+
 int moments_of(const spec::OptimizerSpec& optimizer) {
   switch (optimizer.kind) {
     case spec::OptimizerKind::kAdamW:
@@ -76,8 +81,12 @@ int moments_of(const spec::OptimizerSpec& optimizer) {
   SLUICE_CHECK(false, "optimizer kind ", static_cast<int>(optimizer.kind));
 }
 
+bool skips_overflow(const spec::TrainingSpec& training) {
+  return training.precision == spec::Precision::kFp16 || (training.precision == spec::Precision::kBf16 && training.skips_overflow);
+}
+
 bool needs_norm(const spec::TrainingSpec& training) {
-  return training.optimizer.gradient_clipping > 0 || training.precision == spec::Precision::kFp16;
+  return training.optimizer.gradient_clipping > 0 || skips_overflow(training);
 }
 
 float clip_factor(double norm, double max_norm) {

@@ -32,9 +32,15 @@ struct Grouping {
 /// nothing, with some names, or that is no regular expression.
 Grouping group_parameters(const model::Model& model, const spec::TrainingSpec& training);
 
+/// Of a model that is only asked, not trained: all parameters form one frozen group.
+Grouping freeze_parameters(const model::Model& model, spec::Precision precision);
+
 /// Planes of state that the optimizer keeps beside the parameters: Adam and AdamW two moments, Lion one, SGD its momentum buffer where it
 /// has momentum, else none. They are the first ones of chunks::Plane's moments.
 int moments_of(const spec::OptimizerSpec& optimizer);
+
+/// Whether a step whose loss or gradients aren't finite changes nothing: always in fp16, in bf16 where it is asked for.
+bool skips_overflow(const spec::TrainingSpec& training);
 
 /// Whether no update may begin before the norm of all gradients is known: with clipping, and where an overflow skips the step.
 bool needs_norm(const spec::TrainingSpec& training);

@@ -1,11 +1,13 @@
 #include "plan/bounds.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <tuple>
 
 #include "base/units.hpp"
+#include "plan/homes.hpp"
 #include "schedule/place.hpp"
 #include "schedule/staging.hpp"
 
@@ -15,44 +17,89 @@ namespace {
 using chunks::Plane;
 using model::Phase;
 using schedule::kBufferAlignment;
+using schedule::Lane;
+using schedule::Resource;
+using spec::Activation;
+using spec::Tier;
 
 constexpr std::int64_t kFloat = sizeof(float);
+
+bool moves(Activation activation) {
+  return activation == Activation::kHost || activation == Activation::kDisk;
+}
 
 std::int64_t aligned(std::int64_t bytes) {
   return round_up(bytes, kBufferAlignment);
 }
 
-std::int64_t persistent_bytes(const chunks::ChunkLayout& layout, int zero_stage, int ranks) {
-  std::int64_t bytes = 0;
-  for (int p = 0; p < chunks::kPlaneCount; ++p) {
-    const auto plane = static_cast<Plane>(p);
-    const std::int64_t element = layout.element_bytes(plane);
-    for (const chunks::Run& run : layout.runs()) {
-      const auto first = static_cast<std::size_t>(run.first_chunk);
-      if (!layout.has(plane, layout.chunks()[first])) continue;
-      if (!chunks::is_sharded(plane, zero_stage)) {
-        bytes += aligned(run.elements * element);
-        continue;
-      }
-      for (std::size_t c = first; c < first + static_cast<std::size_t>(run.chunk_count); ++c)
-        bytes += aligned(chunks::largest_shard(layout.chunks()[c].elements, ranks) * element);
-    }
-  }
-  return bytes;
+std::int64_t padded(std::int64_t bytes) {
+  return round_up(bytes, schedule::kDiskAlignment);
+}
+
+std::size_t at(Tier tier) {
+  return static_cast<std::size_t>(tier);
 }
 
 }  // namespace
 
 std::int64_t MemoryBound::bytes(const Activations& activations) const {
   std::int64_t most = 0, kept = 0;
-  const auto is_kept = [&](std::size_t s) { return activations[s] == spec::Activation::kKeep; };
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
+    const bool is_kept = activations[s] == Activation::kKeep;
+    const std::int64_t own = is_kept && s + 1 < saved_bytes.size() ? stack * saved_bytes[s] : saved_bytes[s];
     // Its own saved tensors stand in its backward and, unless they stay in staging, in its forward, kept or not.
-    const std::int64_t in_forward = is_kept(s) || forward_stores_saved ? saved_bytes[s] : 0;
-    most = std::max(most, kept + std::max(in_forward + forward_bytes[s], saved_bytes[s] + backward_bytes[s]));
-    if (is_kept(s)) kept += saved_bytes[s];
+    const bool in_forward = is_kept || moves(activations[s]) || forward_stores_saved;
+    const std::int64_t passing = passing_device_bytes.empty() ? 0 : passing_device_bytes[s];
+    most = std::max(
+        most, kept + std::max((in_forward ? own : 0) + forward_bytes[s], own + backward_bytes[s] + returning(activations, s) + passing));
+    if (is_kept) kept += own;
   }
-  return persistent_bytes + rcache_bytes + most;
+  return persistent_bytes[at(Tier::kDevice)] + waiting_bytes[at(Tier::kDevice)] + rcache_bytes + gradient_part_bytes + most;
+}
+
+/// On their way back while segment s runs backward: those of the items that follow.
+std::int64_t MemoryBound::returning(const Activations& activations, std::size_t s) const {
+  std::int64_t bytes = 0;
+  int ahead = returns_ahead;
+  if (stack > 1) return moves(activations[s]) ? std::min<std::int64_t>(ahead, stack - 1) * saved_bytes[s] : 0;
+  while (s-- > 0 && ahead > 0) {
+    ahead -= activations[s] == Activation::kRecompute ? 2 : 1;
+    if (ahead >= 0 && moves(activations[s])) bytes += saved_bytes[s];
+  }
+  return bytes;
+}
+
+std::int64_t MemoryBound::host_bytes(const Activations& activations) const {
+  std::int64_t there = 0, through = 0;
+  for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
+    if (activations[s] == Activation::kHost) there += stack * saved_bytes[s];
+    if (activations[s] == Activation::kDisk) through = std::max(through, padded(saved_bytes[s]));
+  }
+  // On its way to disk or back, the next ones behind it.
+  const std::int64_t in_pass = token_bytes + there + (1 + returns_ahead) * through + read_staging_bytes;
+  // Updates beside a pass begin before, or end after, most of its activations are there.
+  return persistent_bytes[at(Tier::kHost)] + waiting_bytes[at(Tier::kHost)] + passing_host_bytes + std::max(in_pass, update_staging_bytes);
+}
+
+std::int64_t MemoryBound::disk_bytes(const Activations& activations) const {
+  std::int64_t bytes = persistent_bytes[at(Tier::kDisk)];
+  for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
+    if (activations[s] == Activation::kDisk) bytes += stack * padded(saved_bytes[s]);
+  }
+  return bytes;
+}
+
+void MemoryBound::set_homes(Workbench& bench, const spec::Plan& plan) {
+  const HomeBytes homes = home_bytes(bench, plan);
+  persistent_bytes = homes.persistent;
+  waiting_bytes = homes.waiting;
+  passing_device_bytes = homes.passing_device;
+  passing_host_bytes = homes.passing_host;
+  update_staging_bytes = homes.update_staging;
+  read_staging_bytes = homes.read_staging;
+  gradient_part_bytes = homes.gradient_part;
+  returns_ahead = std::max(1, plan.prefetch_segments);
+  rcache_bytes = plan.zero_stage == 3 ? plan.rcache_elements * bench.layout(plan.chunk_elements).element_bytes(Plane::kWorking) : 0;
 }
 
 MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
@@ -66,10 +113,12 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
   const std::int64_t activation = aligned(schedule::stored_activation_bytes(model, shape, storage));
   MemoryBound bound;
   bound.forward_stores_saved = storage == DType::kF32;
-  bound.persistent_bytes = persistent_bytes(layout, plan.zero_stage, bench.ranks());
-  if (plan.zero_stage == 3) bound.rcache_bytes = plan.rcache_elements * layout.element_bytes(Plane::kWorking);
+  bound.stack = plan.order == spec::MicroBatchOrder::kLayerByLayer ? plan.accumulation : 1;
+  bound.token_bytes = schedule::token_bytes(shape.rows, shape.sequence, bench.request().training.document_attention) * plan.accumulation;
+  bound.set_homes(bench, plan);
 
-  // Gradients of a micro-batch stand whole from the first segment of backward that touches their run to the last.
+  // Gradients of a micro-batch stand whole from the first segment of backward that touches their run to the last; layer by layer
+  // those of all micro-batches do, but within one segment one after the other.
   std::vector<std::int64_t> gradient_begins(segments, 0), gradient_ends(segments, 0);
   if (plan.zero_stage >= 2) {
     constexpr std::size_t kUnused = static_cast<std::size_t>(-1);
@@ -84,8 +133,9 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
     }
     for (std::size_t r = 0; r < layout.runs().size(); ++r) {
       if (first[r] == kUnused) continue;
-      gradient_begins[first[r]] += aligned(layout.runs()[r].elements * kFloat);
-      gradient_ends[last[r]] += aligned(layout.runs()[r].elements * kFloat);
+      const std::int64_t bytes = aligned(layout.runs()[r].elements * kFloat) * (first[r] == last[r] ? 1 : bound.stack);
+      gradient_begins[first[r]] += bytes;
+      gradient_ends[last[r]] += bytes;
     }
   }
 
@@ -101,20 +151,20 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
     const bool has_backward = s >= first_trained;
     // Inputs of this segment and of those before that have a backward; the embedding's is no activation.
     const std::size_t first_input = std::max<std::size_t>(1, first_trained);
-    const auto inputs =
-        static_cast<std::int64_t>(has_backward ? s + 1 - std::min(s + 1, first_input) : std::min<std::size_t>(s, 1)) * activation;
+    const auto inputs = static_cast<std::int64_t>(has_backward ? s + 1 - std::min(s + 1, first_input) : std::min<std::size_t>(s, 1)) *
+                        activation * bound.stack;
     const auto scratch = [&](Phase phase) {
       return aligned(segment.workspace_bytes(phase, shape, plan.threads)) +
              aligned(schedule::make_staging(model, segment, phase, shape, storage, true).bytes);
     };
     gradients += gradient_begins[s];
-    bound.forward_bytes[s] = is_head ? 0 : inputs + activation + scratch(Phase::kForward);
+    bound.forward_bytes[s] = is_head ? 0 : inputs + bound.stack * activation + scratch(Phase::kForward);
     const std::int64_t saved = aligned(schedule::stored_saved_bytes(segment, shape, storage));
     if (!has_backward && !is_head) {
       if (bound.forward_stores_saved) bound.forward_bytes[s] += saved;
       continue;
     }
-    bound.backward_bytes[s] = inputs + activation + gradients + scratch(is_head ? Phase::kForwardBackward : Phase::kBackward);
+    bound.backward_bytes[s] = inputs + bound.stack * activation + gradients + scratch(is_head ? Phase::kForwardBackward : Phase::kBackward);
     gradients -= gradient_ends[s];
     bound.saved_bytes[s] = saved;
     if (!segment.has_phase(Phase::kRecompute)) continue;
@@ -134,8 +184,8 @@ Activations least_recompute(const MemoryBound& memory, std::int64_t bytes) {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return worth(a) != worth(b) ? worth(a) > worth(b) : a > b; });
   const auto first_of_order = [&](std::size_t count) {
-    Activations activations(memory.saved_bytes.size(), spec::Activation::kKeep);
-    for (std::size_t i = 0; i < count; ++i) activations[order[i]] = spec::Activation::kRecompute;
+    Activations activations(memory.saved_bytes.size(), Activation::kKeep);
+    for (std::size_t i = 0; i < count; ++i) activations[order[i]] = Activation::kRecompute;
     return activations;
   };
   // More recomputation never needs more bytes, so the least count is found by halving.
@@ -157,14 +207,19 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
   const model::Shape shape{plan.micro_batch, bench.request().training.batch.sequence_length};
   const schedule::PriceList list(bench.request().machine, bench.ranks(), plan.threads);
   const double micros = static_cast<double>(plan.accumulation);
-  const auto at = [](schedule::Resource r) { return static_cast<std::size_t>(r); };
-  double caller = 0, gathers = 0, scatters = 0, core_seconds = 0, memory_bytes = 0, comm_thread = 0, link_bytes = 0;
-  const auto charge = [&](double& lane, const schedule::Price& price, double times) {
-    lane += times * list.alone_seconds(price);
-    core_seconds += times * price.core_seconds;
-    memory_bytes += times * price.memory_bytes;
-    comm_thread += times * price.comm_thread_seconds;
-    link_bytes += times * price.link_bytes;
+  std::array<double, schedule::kLaneCount> lanes{};
+  std::array<double, schedule::kSharedResourceCount> wanted{};
+  const auto lane_at = [](Lane lane) { return static_cast<std::size_t>(lane); };
+  const auto charge = [&](Lane lane, const schedule::Price& price, double times) {
+    lanes[lane_at(lane)] += times * list.alone_seconds(price);
+    for (int r = 0; r < schedule::kSharedResourceCount; ++r)
+      wanted[static_cast<std::size_t>(r)] += times * schedule::amount_of(price, static_cast<Resource>(r));
+  };
+  const bool communicates = bench.ranks() > 1;
+  bool moves_anything = false;
+  const auto move = [&](Lane lane, std::int64_t bytes, double times) {
+    moves_anything = true;
+    charge(lane, list.move(lane, bytes, false), times);
   };
   const auto first_trained = static_cast<std::size_t>(schedule::first_trained_segment(whole, layout.grouping()));
   // Segments of a kind are alike but for what of them is frozen.
@@ -183,34 +238,73 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
       auto it = known.find(key);
       if (it == known.end())
         it = known.emplace(key, list.compute(whole, layout.grouping(), segment, phase, shape, std::get<bool>(key))).first;
-      charge(caller, it->second, micros);
+      charge(Lane::kCompute, it->second, micros);
     }
+    if (!moves(plan.activations[s]) || !has_backward || s + 1 == whole.segments.size()) continue;
+    const std::int64_t saved = schedule::stored_saved_bytes(segment, shape, layout.storage());
+    if (saved == 0) continue;
+    move(Lane::kDownload, saved, micros);
+    move(Lane::kUpload, saved, micros);
+    if (plan.activations[s] != Activation::kDisk) continue;
+    move(Lane::kDiskWrite, padded(saved), micros);
+    move(Lane::kDiskRead, padded(saved), micros);
   }
-  double kept_part = 1;  // of the working parameters that stay from one pass to the next
-  if (plan.zero_stage == 3) kept_part = std::min(1.0, static_cast<double>(plan.rcache_elements) / static_cast<double>(layout.elements()));
-  // Chunks of one size are alike, trained or frozen.
-  std::map<std::pair<std::int64_t, bool>, double> chunk_sizes;
-  for (const chunks::Chunk& chunk : layout.chunks()) chunk_sizes[{chunk.elements, layout.trains(chunk)}] += 1;
-  for (const auto& [size, count] : chunk_sizes) {
-    const auto [elements, is_trained] = size;
-    if (!is_trained) {  // gathered for its uses, and that is all
-      if (plan.zero_stage == 3) charge(gathers, list.gather(elements, layout.element_bytes(Plane::kWorking), true), count);
-      continue;
+  double passes = 1;
+  if (plan.zero_stage == 3) {  // but for the working parameters that stay from one pass to the next
+    const double kept = std::min(1.0, static_cast<double>(plan.rcache_elements) / static_cast<double>(layout.elements()));
+    passes = 1 + (1 - kept) * (plan.order == spec::MicroBatchOrder::kLayerByLayer ? 1 : 2 * micros - 1);
+  }
+  // Chunks of one size and home are alike, trained or frozen.
+  std::map<std::tuple<std::int64_t, bool, Tier, Tier, Tier>, double> alike;
+  for (std::size_t c = 0; c < layout.chunks().size(); ++c) {
+    const chunks::Chunk& chunk = layout.chunks()[c];
+    const spec::ChunkHomes home = plan.home(c);
+    alike[{chunk.elements, layout.trains(chunk), home.working, home.gradient, home.states}] += 1;
+  }
+  for (const auto& [chunk, count] : alike) {
+    const auto& [elements, is_trained, working, gradient, states] = chunk;
+    const std::int64_t part = plan.zero_stage == 0 ? elements : chunks::largest_shard(elements, bench.ranks());
+    const std::int64_t working_bytes = part * layout.element_bytes(Plane::kWorking);
+    if (plan.zero_stage == 3) {
+      charge(Lane::kGatherComm, list.gather(elements, layout.element_bytes(Plane::kWorking), working == Tier::kDevice), count * passes);
+      if (working != Tier::kDevice) move(Lane::kUpload, working_bytes, count * passes);
+      if (working == Tier::kDisk) move(Lane::kDiskRead, padded(working_bytes), count * passes);
     }
-    const std::int64_t shard = chunks::largest_shard(elements, bench.ranks());
-    charge(caller, list.update(plan.zero_stage == 0 ? elements : shard, layout.grouping()), count);
-    charge(caller, list.norm(shard), count);
-    charge(scatters, list.scatter(elements, false), count * (plan.zero_stage >= 2 ? micros : 1));
-    const double passes = plan.zero_stage == 3 ? 1 + (1 - kept_part) * (2 * micros - 1) : 1;
-    // ZeRO 0 gathers reduced gradients, the others working parameters.
-    const std::int64_t element = layout.element_bytes(plan.zero_stage == 0 ? Plane::kGradient : Plane::kWorking);
-    charge(gathers, list.gather(elements, element, plan.zero_stage == 3), count * passes);
+    if (!is_trained) continue;  // gathered for its uses, and that is all
+    const bool on_host = states != Tier::kDevice;
+    charge(on_host ? Lane::kHostCompute : Lane::kCompute, list.update(part, layout.grouping(), on_host), count);
+    const bool norm_on_host = gradient == Tier::kHost;
+    charge(norm_on_host ? Lane::kHostCompute : Lane::kCompute, list.norm(chunks::largest_shard(elements, bench.ranks()), norm_on_host),
+           count);
+    if (communicates || plan.zero_stage >= 2)  // else in place
+      charge(Lane::kScatterComm, list.scatter(elements, false), count * (plan.zero_stage >= 2 ? micros : 1));
+    // ZeRO 0 gathers reduced gradients, 1 and 2 working parameters.
+    if (plan.zero_stage < 3) {
+      const Plane plane = plan.zero_stage == 0 ? Plane::kGradient : Plane::kWorking;
+      charge(Lane::kGatherComm, list.gather(elements, layout.element_bytes(plane), false), count);
+    }
+    if (norm_on_host) move(Lane::kDownload, part * kFloat, count * micros);
+    if (!on_host) continue;
+    // What the update reads or writes elsewhere.
+    const auto fetch = [&](Plane plane, Tier home, bool reads, bool writes) {
+      const std::int64_t bytes = part * layout.element_bytes(plane);
+      if (home == Tier::kDevice && reads) move(Lane::kDownload, bytes, count);
+      if (home == Tier::kDevice && writes) move(Lane::kUpload, bytes, count);
+      if (home == Tier::kDisk && reads) move(Lane::kDiskRead, padded(bytes), count);
+      if (home == Tier::kDisk && writes) move(Lane::kDiskWrite, padded(bytes), count);
+    };
+    fetch(Plane::kGradient, gradient, true, false);
+    fetch(Plane::kWorking, working, !layout.has_master(), true);
+    if (layout.has_master()) fetch(Plane::kMaster, states, true, true);
+    for (int moment = 0; moment < layout.grouping().moments; ++moment) fetch(Plane::kMoment1, states, true, true);
   }
-  if (bench.ranks() == 1) return plan.zero_stage == 3 ? caller + gathers : caller;  // the others have nothing to move
+  if (!communicates && !moves_anything) return std::accumulate(lanes.begin(), lanes.end(), 0.0);
   const schedule::Capacities& have = list.capacities();
-  return std::max({caller, gathers, scatters, core_seconds / have[at(schedule::Resource::kCores)],
-                   memory_bytes / have[at(schedule::Resource::kMemory)], comm_thread / have[at(schedule::Resource::kCommThread)],
-                   link_bytes / have[at(schedule::Resource::kLink)]});
+  double most = schedule::disk_seconds(list, wanted[static_cast<std::size_t>(Resource::kDiskRead)],
+                                       wanted[static_cast<std::size_t>(Resource::kDiskWrite)]);
+  for (const double lane : lanes) most = std::max(most, lane);
+  for (std::size_t r = 0; r < schedule::kSharedResourceCount; ++r) most = std::max(most, wanted[r] / have[r]);
+  return most;
 }
 
 }  // namespace sluice::plan

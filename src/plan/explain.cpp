@@ -9,6 +9,8 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "optim/policy.hpp"
+#include "plan/workbench.hpp"
+#include "schedule/price.hpp"
 #include "spec/json_text.hpp"
 
 namespace sluice::plan {
@@ -22,7 +24,7 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan, cons
                                             "ranks share parameters, gradients and optimizer state"};
   std::string text;
   if (request.mesh.data == 1) {
-    text = "  one rank holds everything\n";
+    text = plan.homes.empty() ? "  one rank holds everything\n" : cat("  one rank; zero_stage ", plan.zero_stage, "\n");
   } else {
     text = cat("  ", request.mesh.data, " ranks; zero_stage ", plan.zero_stage, ": ", kShards[plan.zero_stage], "\n");
   }
@@ -37,13 +39,23 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan, cons
   }
   text += cat("  ", plan.accumulation, plan.accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch,
               plan.micro_batch == 1 ? " sequence" : " sequences", " a rank and step; ", plan.threads,
-              plan.threads == 1 ? " thread" : " threads", " a rank\n");
+              plan.threads == 1 ? " thread" : " threads", " a rank",
+              plan.order == spec::MicroBatchOrder::kLayerByLayer ? "; each half-layer for all of them before the next\n" : "\n");
   text += cat("  chunks of ", format_count(plan.chunk_elements), " parameters");
   if (plan.zero_stage == 3)
     text += cat("; ", format_count(plan.rcache_elements), " gathered at once, fetched ", plan.prefetch_segments, " half-layers ahead");
-  const auto recomputed = std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute);
+  const auto segments = [&](spec::Activation activation) {
+    return std::count(plan.activations.begin(), plan.activations.end(), activation);
+  };
+  const auto recomputed = segments(spec::Activation::kRecompute);
   text += recomputed == 0 ? "; nothing recomputed\n"
                           : cat("; ", recomputed, " of ", plan.activations.size() - 2, " half-layers recomputed in backward\n");
+  for (const spec::Activation activation : {spec::Activation::kHost, spec::Activation::kDisk}) {
+    if (const auto moved = segments(activation); moved > 0) {
+      text += cat("  what ", moved, " of ", plan.activations.size() - 2, " half-layers save for backward waits ",
+                  activation == spec::Activation::kHost ? "in host memory\n" : "on disk\n");
+    }
+  }
   switch (plan.update_mode) {
     case spec::UpdateMode::kAtEnd:
       text += "  parameters updated after the backward pass\n";
@@ -64,16 +76,24 @@ std::string number(double value, int digits) {
   return text;
 }
 
+int ranks_per_node(const PlanRequest& request) {
+  return static_cast<int>(std::min<std::int64_t>(std::max(1, request.machine.ranks_per_node), request.mesh.data));
+}
+
 std::string tiers_text(const PlanRequest& request, const Prediction& p) {
   std::string text;
+  const int ranks = ranks_per_node(request);
   for (int t = 0; t < spec::kTierCount; ++t) {
     const auto tier = static_cast<spec::Tier>(t);
     const std::int64_t bytes = p.arena_bytes[static_cast<std::size_t>(t)];
     if (bytes == 0) continue;
-    text += cat("  ", spec::name_of(tier), " memory per rank: ", format_bytes(bytes));
+    text += cat("  ", spec::name_of(tier), tier == spec::Tier::kDisk ? "" : " memory", " per rank: ", format_bytes(bytes));
+    const std::int64_t given = tier == spec::Tier::kHost ? request.budget.host_bytes : request.budget.disk_bytes;
     if (tier == spec::Tier::kDevice) {
       text += cat(" of ", format_bytes(request.budget.device_bytes));
       if (p.unplanned_bytes > 0) text += cat(", and ", format_bytes(p.unplanned_bytes), " outside the plan");
+    } else if (given > 0) {
+      text += cat(", a node ", format_bytes(bytes * ranks), " of ", format_bytes(given));
     }
     const char* separator = " (";
     for (const TagBytes& tag : p.tags) {
@@ -84,18 +104,91 @@ std::string tiers_text(const PlanRequest& request, const Prediction& p) {
     if (tier == spec::Tier::kDevice && p.gap_bytes > 0) text += cat(separator, "between buffers ", format_bytes(p.gap_bytes));
     text += ")\n";
   }
+  if (p.disk_read_bytes + p.disk_write_bytes > 0) {
+    constexpr double kDay = 24 * 3600;
+    const auto a_day = static_cast<std::int64_t>(static_cast<double>(p.disk_write_bytes) * ranks * kDay / p.seconds);
+    text +=
+        cat("  disk traffic per rank and step: ", format_bytes(p.disk_read_bytes), " read, ", format_bytes(p.disk_write_bytes),
+            " written; a node writes ", format_bytes(a_day), " a day, which wears its drives (two copies of every state stand there)\n");
+  }
   return text;
 }
 
-std::string hint_text(const PlanRequest& request, const PlanResult& result) {
+std::int64_t chunks_in(const spec::Plan& plan, spec::Tier spec::ChunkHomes::*plane, spec::Tier tier) {
+  return std::count_if(plan.homes.begin(), plan.homes.end(), [&](const spec::ChunkHomes& home) { return home.*plane == tier; });
+}
+
+/// What leaves the device, and why.
+std::string homes_text(const PlanRequest& request, const PlanResult& result) {
+  const spec::Plan& plan = result.plan;
+  if (plan.homes.empty()) return {};
+  std::string text;
+  const auto line = [&](const char* what, spec::Tier spec::ChunkHomes::*plane, const std::string& why) {
+    const std::int64_t on_host = chunks_in(plan, plane, spec::Tier::kHost), on_disk = chunks_in(plan, plane, spec::Tier::kDisk);
+    if (on_host + on_disk == 0) return;
+    text += cat("  ", what, " of ");
+    if (on_host > 0) text += cat(on_host, " of ", plan.homes.size(), " chunks in host memory");
+    if (on_disk > 0)
+      text += cat(on_host > 0 ? ", of " : "", on_disk, on_host > 0 ? "" : cat(" of ", plan.homes.size(), " chunks"), " on disk");
+    text += cat(why, "\n");
+  };
+  std::string why;
+  if (request.pins.states && *request.pins.states != spec::Tier::kDevice) {
+    why = ": pinned";
+  } else if (result.device_bytes_for_states >= result.state_bytes) {
+    why = ": with their parameters";
+  } else {
+    const bool uses_disk = chunks_in(plan, &spec::ChunkHomes::states, spec::Tier::kDisk) > 0;
+    why = cat(": all of them need ", format_bytes(result.state_bytes), " a rank, the device has ",
+              format_bytes(result.device_bytes_for_states), " left for them",
+              uses_disk ? cat(", host memory ", format_bytes(request.budget.host_bytes / ranks_per_node(request)), " for everything") : "");
+  }
+  line("states", &spec::ChunkHomes::states, why);
+  line("gradients", &spec::ChunkHomes::gradient, "");
+  line("working parameters", &spec::ChunkHomes::working, request.pins.working ? ": pinned" : "");
+  return text;
+}
+
+/// The prices behind a decision about tiers: bytes a second of one rank.
+struct Rates {
+  double upload, download, host_update, device_update, disk_read, disk_write;
+};
+Rates rates_of(const PlanRequest& request, const spec::Plan& plan) {
+  const schedule::PriceList list(request.machine, static_cast<int>(request.mesh.data), plan.threads);
+  const auto rate = [&](const schedule::Price& price, double bytes) { return bytes / list.alone_seconds(price); };
+  constexpr double kBytes = 1 << 30;
+  const optim::Grouping adam;
+  constexpr double kUpdateBytes = 28;  // an element
+  const auto elements = static_cast<std::int64_t>(kBytes / kUpdateBytes);
+  return {rate(list.move(schedule::Lane::kUpload, std::int64_t{1} << 30, false), kBytes),
+          rate(list.move(schedule::Lane::kDownload, std::int64_t{1} << 30, false), kBytes),
+          rate(list.update(elements, adam, true), kBytes),
+          rate(list.update(elements, adam, false), kBytes),
+          request.machine.disk.read_bytes_per_second / ranks_per_node(request),
+          request.machine.disk.write_bytes_per_second / ranks_per_node(request)};
+}
+
+std::string cache_text(const PlanRequest& request, const PlanResult& result) {
+  if (!result.cache) return {};
+  const CacheDecision& cache = *result.cache;
+  const Rates rates = rates_of(request, result.plan);
+  const auto rate = [](double bytes) { return cat(format_bytes(static_cast<std::int64_t>(bytes)), "/s"); };
+  const bool rcache = cache.rcache_first_seconds <= cache.states_first_seconds;
+  return cat("  gathered parameters before states: ", format_seconds(cache.rcache_first_seconds), " a step (",
+             format_count(cache.rcache_first.rcache_elements),
+             " gathered); states before them: ", format_seconds(cache.states_first_seconds), " (",
+             format_count(cache.states_first.rcache_elements), "); so ", rcache ? "the parameters" : "the states",
+             " come first here, where a rank uploads ", rate(rates.upload), ", downloads ", rate(rates.download), " and updates ",
+             rate(rates.host_update), " on the host, ", rate(rates.device_update), " on the device\n");
+}
+
+std::string hint_text(const PlanResult& result) {
   if (!result.hint) return {};
   const HintOutcome& hint = *result.hint;
   const std::string chosen = format_seconds(result.prediction.seconds);
   if (hint.followed) return cat("  your file's placement is the plan's\n");
-  if (!hint.fits) {
-    return cat("  your file: does not fit, ", format_bytes(hint.missing_bytes), " more than the ",
-               format_bytes(request.budget.device_bytes), " given; chosen: ", chosen, " a step\n");
-  }
+  if (!hint.plan) return cat("  your file: can't be followed, ", hint.reason, "; chosen: ", chosen, " a step\n");
+  if (!hint.fits) return cat("  your file: does not fit, ", hint.reason, "; chosen: ", chosen, " a step\n");
   return cat("  your file: ", format_seconds(hint.seconds), " a step; chosen: ", chosen, "; --pin zero_optimization keeps yours\n");
 }
 
@@ -104,11 +197,11 @@ std::string hint_text(const PlanRequest& request, const PlanResult& result) {
 std::string explain(const PlanRequest& request, const PlanResult& result) {
   const Prediction& p = result.prediction;
   std::string text = cat("plan for ", request.model.name, " on ", request.machine.name, "\n", plain_words(request, result.plan, p),
-                         tiers_text(request, p));
+                         tiers_text(request, p), homes_text(request, result), cache_text(request, result));
   text += cat("  predicted: ", format_seconds(p.seconds), " a step, ", number(p.tokens_per_second, p.tokens_per_second < 100 ? 1 : 0),
               " tokens a second; bound by ", schedule::name_of(p.bound), " (",
               number(100 * p.critical_seconds[static_cast<std::size_t>(p.bound)] / p.seconds, 0), " % of the step)\n");
-  text += hint_text(request, result);
+  text += hint_text(result);
   if (!result.refused.empty()) text += "  not taken:\n";
   for (const Refusal& refusal : result.refused) text += cat("    ", describe(refusal.plan), ": ", refusal.reason, "\n");
   text += cat("  ", result.considered, " plans considered: ", result.too_large, " too large, ", result.bounded, " slower by their bound, ",
@@ -127,7 +220,7 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
     for (const TagBytes& tag : p.tags) {
       if (tag.tier == tier) tags[std::string(schedule::name_of(tag.tag))] = tag.bytes;
     }
-    tiers[std::string(spec::name_of(tier))] = {{"arena_bytes", bytes}, {"tags", tags}};
+    tiers[std::string(spec::name_of(tier))] = {{"arena_bytes", bytes}, {"node_bytes", bytes * ranks_per_node(request)}, {"tags", tags}};
   }
   Json critical = Json::object(), busy = Json::object();
   for (int r = 0; r < schedule::kResourceCount; ++r)
@@ -145,12 +238,40 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
                         {"critical_seconds", critical},
                         {"busy_seconds", busy},
                         {"tiers", tiers},
+                        {"disk", {{"read_bytes", p.disk_read_bytes}, {"write_bytes", p.disk_write_bytes}}},
                         {"unplanned_bytes", p.unplanned_bytes},
                         {"tasks", p.tasks}};
   if (result.hint) {
     const HintOutcome& hint = *result.hint;
     json["hint"] = {{"followed", hint.followed}, {"fits", hint.fits}, {"seconds", hint.seconds}, {"missing_bytes", hint.missing_bytes}};
+    if (!hint.reason.empty()) json["hint"]["reason"] = hint.reason;
     if (hint.plan) json["hint"]["plan"] = Json::parse(spec::to_json(*hint.plan));
+  }
+  if (!result.plan.homes.empty()) {
+    Json homes = Json::object();
+    for (const auto& [kind, plane] : {std::pair{"states", &spec::ChunkHomes::states}, std::pair{"gradients", &spec::ChunkHomes::gradient},
+                                      std::pair{"parameters", &spec::ChunkHomes::working}}) {
+      for (int t = 0; t < spec::kTierCount; ++t) {
+        const auto tier = static_cast<spec::Tier>(t);
+        homes[kind][std::string(spec::name_of(tier))] = chunks_in(result.plan, plane, tier);
+      }
+    }
+    const Rates rates = rates_of(request, result.plan);
+    json["moves"] = {{"chunks", homes},
+                     {"state_bytes", result.state_bytes},
+                     {"device_bytes_for_states", result.device_bytes_for_states},
+                     {"bytes_per_second",
+                      {{"upload", rates.upload},
+                       {"download", rates.download},
+                       {"host_update", rates.host_update},
+                       {"device_update", rates.device_update},
+                       {"disk_read", rates.disk_read},
+                       {"disk_write", rates.disk_write}}}};
+  }
+  if (result.cache) {
+    json["cache"] = {
+        {"parameters_first", {{"seconds", result.cache->rcache_first_seconds}, {"plan", describe(result.cache->rcache_first)}}},
+        {"states_first", {{"seconds", result.cache->states_first_seconds}, {"plan", describe(result.cache->states_first)}}}};
   }
   Json refused = Json::array();
   for (const Refusal& refusal : result.refused) {
@@ -166,7 +287,8 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
                     {"reduced", result.reduced},
                     {"simulated", result.simulated}};
   json["machine"] = request.machine.name;
-  json["budget"] = {{"device_bytes", request.budget.device_bytes}, {"host_bytes", request.budget.host_bytes}};
+  json["budget"] = {
+      {"device_bytes", request.budget.device_bytes}, {"host_bytes", request.budget.host_bytes}, {"disk_bytes", request.budget.disk_bytes}};
   json["graph_hash"] = Hash::hex_of(p.graph_hash);
   json["signature"] = Json::parse(signature_json);
   return json.dump(2) + "\n";
@@ -193,11 +315,55 @@ PlanRecord plan_record_from_json(const std::string& text, const std::string& sou
   const Json& seconds = member(member(json, "prediction"), "seconds");
   if (!seconds.is_number()) refuse("prediction.seconds", "a number");
   record.predicted_seconds = seconds.get<double>();
+  // Plans of before there was a disk tier say nothing of it.
+  if (const Json& prediction = json.at("prediction"); prediction.contains("disk")) {
+    const Json& disk = prediction.at("disk");
+    const Json &read = member(disk, "read_bytes"), &written = member(disk, "write_bytes");
+    if (!read.is_number_integer() || !written.is_number_integer()) refuse("prediction.disk", "whole numbers of bytes");
+    record.disk_read_bytes = read.get<std::int64_t>();
+    record.disk_write_bytes = written.get<std::int64_t>();
+  }
   const Json& hash = member(json, "graph_hash");
   if (!hash.is_string()) refuse("graph_hash", "a text");
   record.graph_hash = hash.get<std::string>();
   record.signature = spec::signature_from_json(member(json, "signature").dump(), source);
   return record;
+}
+
+std::string plan_problem(const spec::Plan& plan, const PlanRequest& request) {
+  Workbench bench(request);
+  const std::size_t segments = bench.model().segments.size();
+  if (plan.activations.size() != segments)
+    return cat("\"activations\" has ", plan.activations.size(), " entries, the model ", segments, " segments");
+  if (plan.zero_stage < 0 || plan.zero_stage > 3) return cat("\"zero_stage\" is ", plan.zero_stage, ", expected 0 to 3");
+  if (plan.chunk_elements <= 0 || plan.chunk_elements % chunks::kBlock != 0)
+    return cat("\"chunk_elements\" is ", plan.chunk_elements, ", expected a multiple of ", chunks::kBlock);
+  if (plan.prefetch_segments < 0) return cat("\"prefetch_segments\" is ", plan.prefetch_segments, ", expected 0 or more");
+  if (plan.state_prefetch < 0) return cat("\"state_prefetch\" is ", plan.state_prefetch, ", expected 0 or more");
+  if (plan.order == spec::MicroBatchOrder::kLayerByLayer && plan.zero_stage < 2)
+    return cat("\"order\" is layer_by_layer with zero_stage ", plan.zero_stage,
+               ", which adds up gradients in another order; expected stage 2 or 3");
+  if (plan.update_mode == spec::UpdateMode::kInBackward && optim::needs_norm(request.training))
+    return "it updates in backward, which can neither clip nor skip an overflow";
+  const chunks::ChunkLayout& layout = bench.layout(plan.chunk_elements);
+  if (!plan.homes.empty() && plan.homes.size() != layout.chunks().size())
+    return cat("\"homes\" has ", plan.homes.size(), " entries, chunks of ", plan.chunk_elements, " elements are ", layout.chunks().size());
+  for (std::size_t c = 0; c < plan.homes.size(); ++c) {
+    const spec::ChunkHomes& home = plan.homes[c];
+    const auto refuse = [&](const char* what, spec::Tier tier, const std::string& rule) {
+      return cat("\"homes\": chunk ", c, " has its ", what, " on ", spec::name_of(tier), ", ", rule);
+    };
+    if (home.working != spec::Tier::kDevice && plan.zero_stage != 3)
+      return refuse("working parameters", home.working, cat("which needs zero_stage 3, not ", plan.zero_stage));
+    if (!layout.trains(layout.chunks()[c])) continue;
+    if (home.gradient == spec::Tier::kDisk) return refuse("gradient", home.gradient, "expected device or host");
+    if (home.gradient != spec::Tier::kDevice && plan.zero_stage < 2)
+      return refuse("gradient", home.gradient, cat("which needs zero_stage 2 or 3, not ", plan.zero_stage));
+    if (home.states < home.working || home.states < home.gradient)
+      return refuse("states", home.states, "a faster tier than its working parameters or gradient");
+  }
+  if (plan.uses_tier(spec::Tier::kDisk) && request.budget.disk_bytes == 0) return "it uses a disk and none is given (--nvme-path)";
+  return {};
 }
 
 }  // namespace sluice::plan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 #include <set>
@@ -9,6 +10,7 @@
 #include "base/check.hpp"
 #include "base/units.hpp"
 #include "plan/bounds.hpp"
+#include "plan/walk.hpp"
 #include "plan/workbench.hpp"
 #include "schedule/simulate.hpp"
 
@@ -16,31 +18,24 @@ namespace sluice::plan {
 namespace {
 
 using schedule::GraphKind;
+using spec::Activation;
+using spec::MicroBatchOrder;
 using spec::Tier;
 using spec::UpdateMode;
+using TierBytes = Candidate::TierBytes;
+
+std::size_t at(Tier tier) {
+  return static_cast<std::size_t>(tier);
+}
 
 constexpr int kFinalists = 20;
 constexpr std::int64_t kFinalTasks = 6'000'000;  // simulated whole in all: some seconds
 constexpr double kWorthRanking = 1.05;           // candidates whose bound is further from the best aren't ranked
 constexpr double kWorthSimulating = 1.10;        // nor those simulated whole whose rank is further
 constexpr double kTie = 1.005;                   // closer than any prediction: the earlier in the walk is taken
-constexpr std::int64_t kLeastChunk = 64 * 1024;  // elements: 256 KiB in f32
-constexpr int kRefits = 4;                       // recompute more, as often, when placement needs more than the bound
-
-struct Candidate {
-  spec::Plan plan;
-  MemoryBound memory;
-  bool fits = true;  // as far as known
-  std::int64_t missing_bytes = 0;
-  double bound_seconds = 0;
-  std::optional<double> reduced_seconds;
-  std::optional<double> seconds;  // simulated whole
-  Prediction prediction;          // of that
-  int segments_between_agrees = 0;
-
-  /// The best that is known.
-  double known_seconds() const { return seconds ? *seconds : reduced_seconds ? *reduced_seconds : bound_seconds; }
-};
+constexpr int kRefits = 4;                       // recompute or move more, as often, when placement needs more than the bound
+constexpr int kRefined = 4;                      // of the best ranked, and how many prices all of that may take
+constexpr int kMostRefinements = 24;
 
 std::vector<TagBytes> bytes_by_tag(const schedule::StepGraph& graph) {
   using Table = std::array<std::array<std::int64_t, schedule::kBufferTagCount>, spec::kTierCount>;
@@ -91,22 +86,30 @@ std::string percent(double ratio) {
 
 class Search {
  public:
-  Search(const PlanRequest& request, int finalists) : request_(request), bench_(request), finalists_(finalists) {}
+  Search(const PlanRequest& request, int finalists) : request_(request), bench_(request), walk_(request, bench_), finalists_(finalists) {}
 
   /// False when nothing fits.
   bool run() {
-    walk();
+    walk_.add_to(candidates_);
     bound();
     for (;;) {
       rank();
+      refine();
       Candidate* next = best_unsettled();
       if (next == nullptr) break;
       settle(*next);
     }
+    if (choose()) return true;
+    // The bound may have been too strict with all of them.
+    nearest_ = find_nearest();
+    if (sum_of(nearest_->missing) > 0) return false;
+    nearest_->fits = true;
+    nearest_->reduced_seconds = reduced_seconds(bench_, nearest_->plan);
+    settle(*nearest_);
     return choose();
   }
 
-  PlanResult result() const {
+  PlanResult result() {
     PlanResult result;
     result.plan = chosen_->plan;
     result.segments_between_agrees = chosen_->segments_between_agrees;
@@ -124,179 +127,78 @@ class Search {
       }
     }
     result.refused = refusals();
+    result.cache = cache_decision();
+    spec::Plan on_device = chosen_->plan;
+    on_device.homes.clear();
+    result.state_bytes = state_bytes(on_device);
+    result.device_bytes_for_states =
+        walk_.room_of_rank({}).device - result.prediction.arena_bytes[at(Tier::kDevice)] + state_bytes(chosen_->plan);
     return result;
   }
 
-  /// The candidate that misses the budget by least, placed, after run() returned false.
-  const Candidate& nearest() {
-    // The bound is close: of the few that it puts first, placement says which needs least.
-    std::vector<Candidate*> order;
-    for (Candidate& c : candidates_) order.push_back(&c);
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Candidate* a, const Candidate* b) { return a->missing_bytes < b->missing_bytes; });
-    Candidate* best = nullptr;
-    for (std::size_t i = 0; i < order.size() && i < 8; ++i) {
-      Candidate& c = *order[i];
-      if (!request_.pins.recompute || *request_.pins.recompute) c.plan.activations = least_recompute(c.memory, 0);
-      c.missing_bytes = missing_bytes(place(c));
-      if (best == nullptr || c.missing_bytes < best->missing_bytes) best = &c;
+  /// The candidate that misses the budgets by least, placed, after run() returned false.
+  const Candidate& nearest() const { return *nearest_; }
+
+  /// "needs 2.1 GiB a rank, 100 MiB more than the 2 GiB given", for each tier that misses bytes.
+  std::string lacking(const TierBytes& missing) const {
+    std::string text;
+    const auto add = [&](Tier tier, const char* whose, std::int64_t given) {
+      const std::int64_t bytes = missing[at(tier)];
+      if (bytes == 0) return;
+      text += cat(text.empty() ? "needs " : " and ", format_bytes(given + bytes), whose, ", ", format_bytes(bytes));
+      text += given > 0 ? cat(" more than the ", format_bytes(given), " given") : std::string(" where none is given");
+    };
+    add(Tier::kDevice, " a rank", request_.budget.device_bytes);
+    add(Tier::kHost, " of host memory a node", request_.budget.host_bytes);
+    add(Tier::kDisk, " of disk a node", request_.budget.disk_bytes);
+    return text;
+  }
+
+  /// Whether a plan is what the choices say.
+  bool agrees(const spec::Plan& plan, const Choices& with) {
+    const auto count = [&](Activation activation) { return std::count(plan.activations.begin(), plan.activations.end(), activation); };
+    const bool any_recomputed = count(Activation::kRecompute) > 0, any_moved = count(Activation::kHost) + count(Activation::kDisk) > 0;
+    const chunks::ChunkLayout& layout = bench_.layout(plan.chunk_elements);
+    bool states = true, working = true;
+    for (std::size_t c = 0; c < layout.chunks().size(); ++c) {
+      states = states && (!with.states || !layout.trains(layout.chunks()[c]) || plan.home(c).states == *with.states);
+      working = working && (!with.working || plan.home(c).working == *with.working);
     }
-    return *best;
+    bool activations = !with.recompute || *with.recompute == any_recomputed;
+    if (with.host_activations) activations = *with.host_activations ? any_moved && !any_recomputed : activations && !any_moved;
+    return states && working && activations && (!with.zero_stage || *with.zero_stage == plan.zero_stage) &&
+           (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
+           (!with.rcache_elements || plan.zero_stage < 3 || *with.rcache_elements == plan.rcache_elements) &&
+           (!with.prefetch_segments || *with.prefetch_segments == plan.prefetch_segments) &&
+           (!with.update_mode || *with.update_mode == plan.update_mode) && (!with.order || *with.order == plan.order);
   }
 
  private:
-  // ---- the walk
-
-  std::vector<std::int64_t> chunk_sizes() {
-    const model::Model& whole = bench_.model();
-    std::int64_t total = 0, half_block = 0;
-    for (const model::ParamSpec& param : whole.params) total += round_up(param.elements(), chunks::kBlock);
-    for (const auto& segment : whole.segments) {
-      if (segment->layer() < 0) continue;
-      std::int64_t elements = 0;
-      for (const int param : segment->params())
-        elements += round_up(whole.params[static_cast<std::size_t>(param)].elements(), chunks::kBlock);
-      half_block = std::max(half_block, elements);
-    }
-    if (request_.pins.chunk_elements)
-      return {std::clamp<std::int64_t>(round_up(*request_.pins.chunk_elements, chunks::kBlock), chunks::kBlock, total)};
-    // A half-block spans at most about four chunks; a chunk holds at most about four half-blocks.
-    std::set<std::int64_t> sizes;
-    for (const double scale : {0.25, 0.5, 1.0, 2.0, 4.0}) {
-      const auto wanted = static_cast<std::int64_t>(static_cast<double>(half_block) * scale);
-      sizes.insert(std::min(total, round_up(std::max(wanted, kLeastChunk), chunks::kBlock)));
-    }
-    return {sizes.begin(), sizes.end()};
-  }
-
-  std::vector<UpdateMode> update_modes() const {
-    const bool needs_norm = optim::needs_norm(request_.training);
-    if (request_.pins.update_mode) {
-      if (*request_.pins.update_mode == UpdateMode::kInBackward && request_.training.precision == spec::Precision::kFp16) {
-        throw RequestError(
-            "pinned update mode in_backward: precision is fp16, which must know before the first update that no gradient has overflowed; "
-            "unpin it or train in bf16 or fp32");
-      }
-      if (*request_.pins.update_mode == UpdateMode::kInBackward && needs_norm) {
-        throw RequestError(cat("pinned update mode in_backward: gradient_clipping is ", request_.training.optimizer.gradient_clipping,
-                               ", expected 0, since clipping needs the norm of all gradients before the first update; unpin it or set "
-                               "gradient_clipping to 0"));
-      }
-      return {*request_.pins.update_mode};
-    }
-    if (needs_norm) return {UpdateMode::kAtEnd, UpdateMode::kNextForward};
-    return {UpdateMode::kAtEnd, UpdateMode::kInBackward, UpdateMode::kNextForward};
-  }
-
-  std::vector<int> zero_stages() const {
-    if (request_.pins.zero_stage) {
-      SLUICE_CHECK(*request_.pins.zero_stage >= 0 && *request_.pins.zero_stage <= 3, "zero_stage ", *request_.pins.zero_stage);
-      return {*request_.pins.zero_stage};
-    }
-    if (request_.mesh.data == 1) return {0};  // nothing to shard over: the other stages only copy more
-    return {0, 1, 2, 3};
-  }
-
-  std::vector<int> prefetches(int zero_stage, UpdateMode mode) const {
-    if (request_.pins.prefetch_segments) return {std::max(0, *request_.pins.prefetch_segments)};
-    if (zero_stage < 3 && mode == UpdateMode::kAtEnd) return {1};  // nothing is issued ahead
-    return {0, 1, 2};
-  }
-
-  void walk() {
-    const auto micros = micro_batches(request_.training.batch, request_.mesh.data);
-    const std::vector<std::int64_t> chunks = chunk_sizes();
-    for (const int stage : zero_stages()) {
-      for (const auto& [micro, accumulation] : micros) {
-        for (const std::int64_t chunk : chunks) {
-          for (const UpdateMode mode : update_modes()) {
-            for (const int prefetch : prefetches(stage, mode)) {
-              spec::Plan plan;
-              plan.zero_stage = stage;
-              plan.chunk_elements = chunk;
-              plan.prefetch_segments = prefetch;
-              plan.micro_batch = micro;
-              plan.accumulation = accumulation;
-              plan.update_mode = mode;
-              plan.activations.assign(bench_.model().segments.size(), spec::Activation::kKeep);
-              plan.threads = request_.threads;
-              plan.mesh = request_.mesh;
-              add_with_rcaches(plan);
-            }
-          }
-        }
-      }
-    }
-    SLUICE_CHECK(!candidates_.empty(), "no candidates");
-  }
-
-  void add_with_rcaches(spec::Plan plan) {
-    if (plan.zero_stage < 3) return add(plan);
-    const auto [least, whole] = bench_.rcache_range(plan.chunk_elements, plan.prefetch_segments);
-    if (request_.pins.rcache_elements) {
-      plan.rcache_elements = std::clamp(round_up(*request_.pins.rcache_elements, chunks::kBlock), least, whole);
-      return add(plan);
-    }
-    // What the budget leaves when nothing is recomputed is worth a try, too.
-    plan.rcache_elements = least;
-    const std::int64_t room = (device_budget() - bounded_memory(plan).bytes(plan.activations)) /
-                              bench_.layout(plan.chunk_elements).element_bytes(chunks::Plane::kWorking);
-    const std::int64_t span = whole - least, fill = room - room / 50;
-    std::set<std::int64_t> sizes{least, least + span / 4, least + span / 2, whole};
-    if (fill > span / 50 && fill < span) sizes.insert(least + fill);
-    for (const std::int64_t elements : sizes) {
-      plan.rcache_elements = elements == whole ? whole : elements / chunks::kBlock * chunks::kBlock;
-      if (plan.rcache_elements >= least) add(plan);
-    }
-  }
-
-  void add(const spec::Plan& plan) {
-    candidates_.emplace_back();
-    candidates_.back().plan = plan;
-  }
-
-  // ---- closed forms
-
-  std::int64_t device_budget() const { return request_.budget.device_bytes - request_.machine.unplanned_bytes; }
-
-  /// memory_bound, walked once for all that differ in rCache, prefetch and update mode alone.
-  MemoryBound bounded_memory(const spec::Plan& plan) {
-    const std::array<std::int64_t, 3> key{plan.zero_stage, plan.chunk_elements, plan.micro_batch};
-    auto found = memories_.find(key);
-    if (found == memories_.end()) {
-      spec::Plan without = plan;
-      without.rcache_elements = 0;
-      found = memories_.emplace(key, memory_bound(bench_, without)).first;
-    }
-    MemoryBound memory = found->second;
-    if (plan.zero_stage == 3)
-      memory.rcache_bytes = plan.rcache_elements * bench_.layout(plan.chunk_elements).element_bytes(chunks::Plane::kWorking);
-    return memory;
-  }
-
-  /// Sets the plan's recomputation so that the bound leaves `spare` bytes of the budget; false when none does.
-  bool fit(Candidate& c, std::int64_t spare) {
-    // The rCache is rarely full when the rest is at its most: placement decides.
-    const std::int64_t budget = device_budget() - spare + c.memory.rcache_bytes / 20;
-    if (request_.pins.recompute) {
-      c.plan.activations =
-          *request_.pins.recompute ? least_recompute(c.memory, 0) : Activations(c.plan.activations.size(), spec::Activation::kKeep);
-    } else {
-      c.plan.activations = least_recompute(c.memory, budget);
-    }
-    c.missing_bytes = std::max<std::int64_t>(0, c.memory.bytes(c.plan.activations) - budget);
-    return c.missing_bytes == 0;
-  }
-
   void bound() {
     for (Candidate& c : candidates_) {
-      c.memory = bounded_memory(c.plan);
-      c.fits = fit(c, 0);
       c.bound_seconds = seconds_bound(bench_, c.plan);
       by_bound_.push_back(&c);
     }
     std::stable_sort(by_bound_.begin(), by_bound_.end(),
                      [](const Candidate* a, const Candidate* b) { return a->bound_seconds < b->bound_seconds; });
+  }
+
+  Candidate* find_nearest() {
+    // The bound is close: of the few that it puts first, placement says which needs least.
+    std::vector<Candidate*> order;
+    for (Candidate& c : candidates_) order.push_back(&c);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Candidate* a, const Candidate* b) { return distance_of(a->missing) < distance_of(b->missing); });
+    Candidate* best = nullptr;
+    for (std::size_t i = 0; i < order.size() && i < 8; ++i) {
+      Candidate& c = *order[i];
+      if (c.relief == Relief::kLeave) c.relief = Relief::kRecomputeAndLeave;
+      constexpr std::int64_t kEverything = std::int64_t{1} << 60;  // spared: recompute and move all that may be
+      walk_.fit(c, {.device = c.relief == Relief::kRecompute ? kEverything : 0, .host = 0, .disk = 0});
+      c.missing = missing_bytes(place(c));
+      if (best == nullptr || distance_of(c.missing) < distance_of(best->missing)) best = &c;
+    }
+    return best;
   }
 
   // ---- reduced graphs
@@ -321,6 +223,81 @@ class Search {
     }
   }
 
+  /// Looks at the neighbours of the best few that move or recompute something: states fetched further ahead, and recomputed activations
+  /// moved instead.
+  void refine() {
+    if (!walk_.may_leave()) return;
+    std::vector<Candidate*> best;
+    for (Candidate& c : candidates_) {
+      if (c.fits && c.reduced_seconds) best.push_back(&c);
+    }
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Candidate* a, const Candidate* b) { return *a->reduced_seconds < *b->reduced_seconds; });
+    if (best.size() > kRefined) best.resize(kRefined);
+    for (Candidate* c : best) {
+      if (c->refined || refinements_ >= kMostRefinements || *c->reduced_seconds > *best.front()->reduced_seconds * kWorthSimulating)
+        continue;
+      c->refined = true;
+      const Candidate parent = *c;
+      if (!parent.plan.homes.empty()) {
+        spec::Plan further = parent.plan;
+        further.state_prefetch = 2;
+        add_refined(further);
+      }
+      move_recomputed(parent);
+    }
+  }
+
+  /// Prices a neighbour of a candidate, its homes fitted anew: its seconds, or none if it doesn't fit.
+  std::optional<double> add_refined(const spec::Plan& plan) {
+    ++refinements_;
+    Candidate child;
+    child.plan = plan;
+    child.relief = Relief::kLeaveAsGiven;
+    child.refined = true;
+    if (!walk_.fit(child, {})) return std::nullopt;
+    child.bound_seconds = seconds_bound(bench_, child.plan);
+    child.reduced_seconds = reduced_seconds(bench_, child.plan);
+    candidates_.push_back(child);
+    return child.reduced_seconds;
+  }
+
+  /// Fuyou's walk: of what is recomputed, a quarter more at a time goes to the host and, where that is full, to disk, the most seconds of
+  /// recomputing a byte first; up to where the step's time turns, since it is convex in the amount.
+  void move_recomputed(const Candidate& parent) {
+    if (request_.pins.recompute || request_.pins.host_activations) return;
+    const MemoryBound memory = walk_.bounded_memory(parent.plan);
+    std::vector<std::size_t> order;
+    for (std::size_t s = 0; s < parent.plan.activations.size(); ++s) {
+      if (parent.plan.activations[s] == Activation::kRecompute) order.push_back(s);
+    }
+    const auto worth = [&](std::size_t s) { return memory.recompute_seconds[s] / static_cast<double>(memory.saved_bytes[s]); };
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return worth(a) > worth(b); });
+    const Room room = walk_.room_of_rank({});
+    const std::int64_t host = room.host - room.host / 32;  // placement needs a little more
+    spec::Plan plan = parent.plan;
+    double before = *parent.reduced_seconds;
+    std::size_t moved = 0;
+    constexpr std::size_t kQuarters = 4;
+    for (std::size_t quarter = 1; quarter <= kQuarters && refinements_ < kMostRefinements; ++quarter) {
+      const std::size_t wanted = divide_up(static_cast<std::int64_t>(order.size() * quarter), kQuarters);
+      const std::size_t moved_before = moved;
+      for (; moved < wanted; ++moved) {
+        Activation& activation = plan.activations[order[moved]];
+        activation = Activation::kHost;
+        if (memory.host_bytes(plan.activations) <= host) continue;
+        activation = Activation::kDisk;
+        if (memory.host_bytes(plan.activations) <= host && memory.disk_bytes(plan.activations) <= room.disk) continue;
+        activation = Activation::kRecompute;
+        break;
+      }
+      if (moved == moved_before) return;
+      const std::optional<double> seconds = add_refined(plan);
+      if (!seconds || *seconds >= before) return;
+      before = *seconds;
+    }
+  }
+
   // ---- finalists
 
   /// Steps of half a tie, so that among candidates that are as good as equal the earlier in the walk comes first.
@@ -342,7 +319,7 @@ class Search {
   struct Placed {
     schedule::BuildInputs inputs;
     schedule::StepGraph step;
-    std::array<std::int64_t, spec::kTierCount> arena_bytes{};
+    TierBytes arena_bytes{};
   };
 
   Placed place(const Candidate& c) {
@@ -350,41 +327,45 @@ class Search {
     placed.inputs = bench_.inputs(c.plan);
     placed.step = schedule::build(GraphKind::kStep, placed.inputs);
     placed.arena_bytes = placed.step.arena_bytes;
-    const schedule::StepGraph evaluate = schedule::build(GraphKind::kEvaluate, placed.inputs);
-    for (std::size_t t = 0; t < spec::kTierCount; ++t) placed.arena_bytes[t] = std::max(placed.arena_bytes[t], evaluate.arena_bytes[t]);
+    std::vector<GraphKind> others{GraphKind::kEvaluate};
+    if (!c.plan.homes.empty()) others.insert(others.end(), {GraphKind::kFlush, GraphKind::kSave});  // they move, too
+    for (const GraphKind kind : others) {
+      const schedule::StepGraph other = schedule::build(kind, placed.inputs);
+      for (std::size_t t = 0; t < spec::kTierCount; ++t) placed.arena_bytes[t] = std::max(placed.arena_bytes[t], other.arena_bytes[t]);
+    }
     return placed;
   }
 
-  /// Beyond the budget, of the tier that misses most.
-  std::int64_t missing_bytes(const Placed& placed) const {
-    std::int64_t missing = placed.arena_bytes[static_cast<std::size_t>(Tier::kDevice)] - device_budget();
-    if (request_.budget.host_bytes > 0) {
-      missing = std::max(missing,
-                         placed.arena_bytes[static_cast<std::size_t>(Tier::kHost)] * bench_.ranks_per_node() - request_.budget.host_bytes);
-    }
-    return std::max<std::int64_t>(0, missing);
+  TierBytes missing_bytes(const Placed& placed) const {
+    return walk_.missing_bytes(placed.inputs.plan, placed.arena_bytes, walk_.room_of_rank({}));
   }
 
   /// Places a candidate and simulates it whole, or finds that it doesn't fit.
   void settle(Candidate& c) {
     Placed placed = place(c);
-    std::int64_t missing = missing_bytes(placed);
-    std::int64_t spare = 0;
-    const bool was_adjusted = missing > 0;
-    for (int refit = 0; missing > 0 && refit < kRefits; ++refit) {
-      spare += missing + missing / 8;
-      if (request_.pins.recompute || !fit(c, spare)) break;
+    TierBytes missing = missing_bytes(placed);
+    Room spare{};
+    const bool was_adjusted = sum_of(missing) > 0;
+    for (int refit = 0; sum_of(missing) > 0 && refit < kRefits; ++refit) {
+      const auto more = [&](Tier tier) {
+        const std::int64_t of_rank = missing[at(tier)] / (tier == Tier::kDevice ? 1 : bench_.ranks_per_node());
+        return of_rank + of_rank / 8;
+      };
+      spare.device += more(Tier::kDevice);
+      spare.host += more(Tier::kHost);
+      spare.disk += more(Tier::kDisk);
+      const spec::Plan before = c.plan;
+      if (!walk_.fit(c, spare) || c.plan == before) break;
       placed = place(c);
       missing = missing_bytes(placed);
     }
-    if (missing > 0) {
+    c.missing = missing;
+    if (sum_of(missing) > 0) {
       c.fits = false;
-      c.missing_bytes = missing;
       c.reduced_seconds.reset();
       return;
     }
-    c.missing_bytes = 0;
-    if (was_adjusted) {  // it recomputes more than what was ranked: rank it anew, and come back if it is still near the best
+    if (was_adjusted) {  // it recomputes or moves more than what was ranked: rank it anew, and come back if it is still near the best
       const double before = *c.reduced_seconds;
       c.reduced_seconds = reduced_seconds(bench_, c.plan);
       if (*c.reduced_seconds > before * kTie) return;
@@ -407,6 +388,12 @@ class Search {
       if (tag.tier == Tier::kDevice) p.gap_bytes -= tag.bytes;
     }
     p.unplanned_bytes = request_.machine.unplanned_bytes;
+    for (const schedule::Task& task : placed.step.tasks) {
+      if (task.kind != schedule::TaskKind::kMove) continue;
+      const std::int64_t bytes = schedule::moved_bytes(placed.step, task, placed.inputs);
+      if (task.lane == schedule::Lane::kDiskRead) p.disk_read_bytes += bytes;
+      if (task.lane == schedule::Lane::kDiskWrite) p.disk_write_bytes += bytes;
+    }
     for (std::size_t i = 0; i < bench_.model().params.size(); ++i) {
       const std::int64_t elements = bench_.model().params[i].elements();
       p.parameters += elements;
@@ -424,27 +411,23 @@ class Search {
       if (c.fits && c.seconds) best = std::min(best, *c.seconds);
     }
     for (const Candidate& c : candidates_) {
-      if (c.fits && c.seconds && *c.seconds <= best * kTie) {
-        chosen_ = &c;
-        return true;
-      }
+      if (!c.fits || !c.seconds || *c.seconds > best * kTie) continue;
+      if (chosen_ == nullptr || tiers_used(c.plan) < tiers_used(chosen_->plan)) chosen_ = &c;
     }
-    return false;
+    return chosen_ != nullptr;
   }
 
   // ---- reasons
 
   std::string reason(const Candidate& c) const {
-    if (!c.fits) {
-      return cat("needs ", format_bytes(request_.budget.device_bytes + c.missing_bytes), " a rank, ", format_bytes(c.missing_bytes),
-                 " more than the ", format_bytes(request_.budget.device_bytes), " given");
-    }
+    if (!c.fits) return lacking(c.missing);
     const char* at_least = c.seconds || c.reduced_seconds ? "" : "at least ";
     const double ratio = c.known_seconds() / *chosen_->seconds;
     return cat(at_least, text_of(c.known_seconds()), " a step, ", percent(ratio));
   }
 
-  /// For each respect, the best candidate of every value that wasn't chosen: all ZeRO stages and update modes, a few micro-batches.
+  /// For each respect, the best candidate of every value that wasn't chosen: all ZeRO stages, update modes, tiers and orders, a few
+  /// micro-batches.
   std::vector<Refusal> refusals() const {
     std::vector<const Candidate*> shown;
     const auto consider = [&](std::size_t most, auto value_of) {
@@ -464,36 +447,78 @@ class Search {
     };
     consider(3, [](const Candidate& c) { return c.plan.zero_stage; });
     consider(2, [](const Candidate& c) { return c.plan.update_mode; });
+    consider(2, [](const Candidate& c) { return tiers_used(c.plan); });
+    consider(1, [](const Candidate& c) { return c.plan.order; });
     consider(3, [](const Candidate& c) { return c.plan.micro_batch; });
     std::vector<Refusal> refusals;
-    for (const Candidate* c : shown) refusals.push_back({c->plan, reason(*c), c->missing_bytes, c->fits ? c->known_seconds() : 0});
+    for (const Candidate* c : shown) refusals.push_back({c->plan, reason(*c), sum_of(c->missing), c->fits ? c->known_seconds() : 0});
     return refusals;
   }
 
   static bool is_better(const Candidate& a, const Candidate& b) {
     if (a.fits != b.fits) return a.fits;
-    if (!a.fits) return a.missing_bytes < b.missing_bytes;
+    if (!a.fits) return distance_of(a.missing) < distance_of(b.missing);
     return a.known_seconds() < b.known_seconds();
+  }
+
+  std::optional<CacheDecision> cache_decision() {
+    if (chosen_->plan.zero_stage != 3 || chosen_->plan.homes.empty()) return std::nullopt;
+    const Candidate *rcache = nullptr, *states = nullptr;
+    for (const Candidate& c : candidates_) {
+      if (!c.fits || c.plan.zero_stage != 3 || c.plan.homes.empty()) continue;
+      const std::int64_t least = bench_.rcache_range(c.plan.chunk_elements, c.plan.prefetch_segments).first;
+      const Candidate*& best = c.plan.rcache_elements == least ? states : rcache;
+      if (best == nullptr || c.known_seconds() < best->known_seconds()) best = &c;
+    }
+    if (rcache == nullptr || states == nullptr) return std::nullopt;
+    return CacheDecision{rcache->plan, states->plan, rcache->known_seconds(), states->known_seconds()};
+  }
+
+  /// Of a rank's device: the states that stand there.
+  std::int64_t state_bytes(const spec::Plan& plan) {
+    const chunks::ChunkLayout& layout = bench_.layout(plan.chunk_elements);
+    std::int64_t bytes = 0;
+    for (std::size_t c = 0; c < layout.chunks().size(); ++c) {
+      const chunks::Chunk& chunk = layout.chunks()[c];
+      if (!layout.trains(chunk) || plan.home(c).states != Tier::kDevice) continue;
+      const std::int64_t elements = plan.zero_stage == 0 ? chunk.elements : chunks::largest_shard(chunk.elements, bench_.ranks());
+      const int planes = layout.grouping().moments + (layout.has_master() ? 1 : 0);
+      bytes += elements * planes * layout.element_bytes(chunks::Plane::kMoment1);
+    }
+    return bytes;
   }
 
   const PlanRequest& request_;
   Workbench bench_;
+  Walk walk_;
   int finalists_;
-  std::vector<Candidate> candidates_;
+  std::deque<Candidate> candidates_;
   std::vector<Candidate*> by_bound_;
-  std::map<std::array<std::int64_t, 3>, MemoryBound> memories_;
   const Candidate* chosen_ = nullptr;
+  Candidate* nearest_ = nullptr;
   int settled_ = 0;
+  int refinements_ = 0;
   std::int64_t tasks_simulated_ = 0;
 };
 
-bool agrees(const spec::Plan& plan, const Choices& with) {
-  const bool any = std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute) > 0;
-  return (!with.zero_stage || *with.zero_stage == plan.zero_stage) &&
-         (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
-         (!with.rcache_elements || plan.zero_stage < 3 || *with.rcache_elements == plan.rcache_elements) &&
-         (!with.prefetch_segments || *with.prefetch_segments == plan.prefetch_segments) &&
-         (!with.update_mode || *with.update_mode == plan.update_mode) && (!with.recompute || *with.recompute == any);
+/// Why choices can't all be followed; empty if they can.
+std::string contradiction(const Choices& choices, const PlanRequest& request) {
+  const spec::Budget& budget = request.budget;
+  const auto leaves = [](const std::optional<Tier>& tier) { return tier && *tier != Tier::kDevice; };
+  if (leaves(choices.working) && choices.zero_stage && *choices.zero_stage != 3)
+    return cat("offload_param is ", spec::name_of(*choices.working), " and zero_optimization.stage ", *choices.zero_stage,
+               ": working parameters leave the device with stage 3 only");
+  if (choices.working && choices.states && *choices.states < *choices.working)
+    return cat("offload_param is ", spec::name_of(*choices.working), " and offload_optimizer ", spec::name_of(*choices.states),
+               ": states can't stand in a faster tier than the parameters they belong to");
+  if ((choices.working == Tier::kDisk || choices.states == Tier::kDisk) && budget.disk_bytes == 0)
+    return "it offloads to disk and no disk is given; give --nvme-path";
+  if (leaves_device(choices) && !knows_copies(request.machine))
+    return cat("machine ", request.machine.name,
+               " says nothing of upload_bytes_per_second and download_bytes_per_second, which what leaves the device needs");
+  if (choices.order == MicroBatchOrder::kLayerByLayer && choices.zero_stage.value_or(3) < 2)
+    return cat("the order is layer_by_layer and zero_optimization.stage ", *choices.zero_stage, ": it needs stage 2 or 3");
+  return {};
 }
 
 /// What the request pins, else what it hints.
@@ -507,6 +532,10 @@ Choices pinned_to_hints(const PlanRequest& request) {
   if (!merged.update_mode && (hints.update_mode != UpdateMode::kInBackward || !optim::needs_norm(request.training)))
     merged.update_mode = hints.update_mode;
   if (!merged.recompute) merged.recompute = hints.recompute;
+  if (!merged.states) merged.states = hints.states;
+  if (!merged.working) merged.working = hints.working;
+  if (!merged.host_activations) merged.host_activations = hints.host_activations;
+  if (!merged.order) merged.order = hints.order;
   return merged;
 }
 
@@ -550,32 +579,78 @@ std::string describe(const spec::Plan& plan) {
   if (plan.zero_stage == 3) text += cat(", rCache ", format_count(plan.rcache_elements), ", prefetch ", plan.prefetch_segments);
   text += plan.accumulation == 1 ? cat(", micro-batch ", plan.micro_batch)
                                  : cat(", ", plan.accumulation, " micro-batches of ", plan.micro_batch);
-  const auto recomputed = std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute);
-  if (recomputed > 0) text += cat(", ", recomputed, " of ", plan.activations.size() - 2, " half-layers recomputed");
-  return cat(text, ", update ", spec::name_of(plan.update_mode));
+  if (plan.order == MicroBatchOrder::kLayerByLayer) text += " layer by layer";
+  const char* of_all = " of ";
+  const auto count = [&](Activation activation, const char* what) {
+    const auto segments = std::count(plan.activations.begin(), plan.activations.end(), activation);
+    if (segments == 0) return;
+    text += cat(", ", segments);
+    if (*of_all != '\0') text += cat(of_all, plan.activations.size() - 2, " half-layers");
+    of_all = "";
+    text += what;
+  };
+  count(Activation::kRecompute, " recomputed");
+  count(Activation::kHost, " saved on host");
+  count(Activation::kDisk, " saved on disk");
+  text += cat(", update ", spec::name_of(plan.update_mode));
+  if (plan.homes.empty()) return text;
+  text += cat(", of ", plan.homes.size(), " chunks");
+  const char* separator = " ";
+  const auto homes = [&](const char* kind, Tier spec::ChunkHomes::*plane) {
+    bool is_named = false;
+    for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+      const auto chunks =
+          std::count_if(plan.homes.begin(), plan.homes.end(), [&](const spec::ChunkHomes& home) { return home.*plane == tier; });
+      if (chunks == 0) continue;
+      if (!is_named) text += cat(separator, kind);
+      is_named = true;
+      separator = ", ";
+      text += cat(" ", chunks, " on ", spec::name_of(tier));
+    }
+  };
+  homes("states", &spec::ChunkHomes::states);
+  homes("gradients", &spec::ChunkHomes::gradient);
+  homes("parameters", &spec::ChunkHomes::working);
+  if (plan.state_prefetch > 1) text += cat(", states fetched ", plan.state_prefetch, " chunks ahead");
+  return text;
 }
 
 PlanResult search(const PlanRequest& request) {
   SLUICE_CHECK(request.mesh.data == request.mesh.ranks(), "tensor, sequence and pipeline axes have one rank each so far");
   SLUICE_CHECK(request.training.batch.sequence_length > 0 && request.threads > 0, "a plan needs a sequence length and threads");
+  const spec::DiskSpeed& disk = request.machine.disk;
+  if (request.budget.disk_bytes > 0 && (disk.read_bytes_per_second <= 0 || disk.write_bytes_per_second <= 0)) {
+    throw RequestError(cat("machine ", request.machine.name, ": ", format_bytes(request.budget.disk_bytes),
+                           " of disk are given, but \"disk\" says nothing of its speed; fill it in, or leave the disk out"));
+  }
+  if (const std::string problem = contradiction(request.pins, request); !problem.empty())
+    throw RequestError(cat("what is pinned can't be followed: ", problem));
   Search search(request, kFinalists);
   if (!search.run()) {
     const Candidate& nearest = search.nearest();
-    const std::int64_t needed = request.budget.device_bytes + nearest.missing_bytes;
-    throw EnvironmentError(cat("model ", request.model.name, " does not fit: the nearest plan (", describe(nearest.plan), ") needs ",
-                               format_bytes(needed), " a rank, ", format_bytes(nearest.missing_bytes), " more than the ",
-                               format_bytes(request.budget.device_bytes), " given; give --device-memory ", divide_up(needed, kMiB),
-                               "MiB or more", request.mesh.data == 1 || !request.pins.empty() ? "" : ", or more ranks",
+    std::string give;
+    const auto ask = [&](Tier tier, const char* option, std::int64_t given) {
+      if (const std::int64_t bytes = nearest.missing[at(tier)]; bytes > 0)
+        give += cat(give.empty() ? "" : " and ", option, " ", divide_up(given + bytes, kMiB), "MiB or more");
+    };
+    ask(Tier::kDevice, "--device-memory", request.budget.device_bytes);
+    ask(Tier::kHost, "--host-memory", request.budget.host_bytes);
+    ask(Tier::kDisk, "--nvme-space", request.budget.disk_bytes);
+    if (nearest.missing[at(Tier::kHost)] > 0 && request.budget.disk_bytes == 0) give += ", or a disk with --nvme-path";
+    throw EnvironmentError(cat("model ", request.model.name, " does not fit: the nearest plan (", describe(nearest.plan), ") ",
+                               search.lacking(nearest.missing), "; give ", give,
+                               request.mesh.data == 1 || !request.pins.empty() ? "" : ", or more ranks",
                                request.pins.empty() ? "" : ", or unpin what is pinned"));
   }
   PlanResult result = search.result();
   if (!request.hints.empty()) {
     HintOutcome& outcome = result.hint.emplace();
-    if (agrees(result.plan, request.hints)) {
-      outcome = {.followed = true, .fits = true, .plan = result.plan, .seconds = result.prediction.seconds};
-    } else {
+    const Choices merged = pinned_to_hints(request);
+    if (search.agrees(result.plan, request.hints)) {
+      outcome = {.followed = true, .fits = true, .plan = result.plan, .seconds = result.prediction.seconds, .reason = {}};
+    } else if (outcome.reason = contradiction(merged, request); outcome.reason.empty()) {
       PlanRequest as_hinted = request;
-      as_hinted.pins = pinned_to_hints(request);
+      as_hinted.pins = merged;
       as_hinted.hints = {};
       constexpr int kHintFinalists = 4;
       Search hinted(as_hinted, kHintFinalists);
@@ -596,7 +671,8 @@ PlanResult search(const PlanRequest& request) {
       } else {
         const Candidate& nearest = hinted.nearest();
         outcome.plan = nearest.plan;
-        outcome.missing_bytes = nearest.missing_bytes;
+        outcome.missing_bytes = sum_of(nearest.missing);
+        outcome.reason = hinted.lacking(nearest.missing);
       }
     }
   }

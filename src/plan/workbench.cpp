@@ -39,6 +39,7 @@ schedule::BuildInputs Workbench::inputs(const spec::Plan& plan) {
   inputs.plan = plan;
   inputs.sequence_length = request_.training.batch.sequence_length;
   inputs.ranks = ranks();
+  inputs.document_attention = request_.training.document_attention;
   inputs.needs_norm = optim::needs_norm(request_.training);
   inputs.segments_between_agrees = segments_between_agrees(plan.micro_batch);
   return inputs;
@@ -65,7 +66,7 @@ std::pair<std::int64_t, std::int64_t> Workbench::rcache_range(std::int64_t chunk
 
 schedule::Simulation Workbench::simulate(const schedule::StepGraph& graph, const schedule::BuildInputs& inputs) const {
   const std::vector<schedule::Price> prices = schedule::price_tasks(graph, inputs, request_.machine);
-  return schedule::simulate(graph, prices, request_.machine, {.ranks = inputs.ranks});
+  return schedule::simulate(graph, prices, request_.machine, {.ranks = inputs.ranks, .threading = schedule::threading_of(graph)});
 }
 
 int Workbench::segments_between_agrees(std::int64_t micro_batch) {

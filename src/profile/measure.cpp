@@ -1,5 +1,6 @@
 #include "profile/measure.hpp"
 
+#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -63,6 +64,8 @@ class Measuring {
     events();
     collectives();
     segments();
+    // What this measurement has given back to the allocator only is neither the run's need nor its to keep.
+    malloc_trim(0);
     figures_.add("unplanned_bytes", static_cast<double>(device::read_resident_bytes().now));
     return std::move(figures_);
   }
@@ -97,7 +100,9 @@ class Measuring {
   }
 
   void memory_and_update() {
-    const std::int64_t n = 8 << 20;  // elements: far more than the caches hold
+    // Elements: far more than the caches hold, where four arrays of them leave room for others.
+    const std::int64_t free = device::read_cpu_facts().memory_available_bytes / std::max(1, world_.node_size());
+    const std::int64_t n = std::clamp<std::int64_t>(free / (2 * 16), 1 << 20, 8 << 20);
     std::vector<float> param(static_cast<std::size_t>(n), 1.0F), grad(param), m(param), v(param);
     const double copy = time([&] {
       const std::int64_t part = n / ops_.threads;
@@ -110,6 +115,9 @@ class Measuring {
       for (std::thread& other : others) other.join();
     });
     figures_.add("memory_bytes_per_second", 2.0 * static_cast<double>(n) * sizeof(float) / copy * world_.node_size());
+    // One thread of each rank, as moves between device and host memory are made.
+    const double one = time([&] { std::memcpy(grad.data(), param.data(), static_cast<std::size_t>(n) * sizeof(float)); });
+    figures_.add("copy_bytes_per_second", static_cast<double>(n) * sizeof(float) / one);
     ops::AdamwArgs args{};
     args.n = n;
     args.param = param.data();
@@ -321,6 +329,10 @@ std::string cache_key(comm::Communicator& world, const MeasureRequest& request) 
       << " of family " << m.family << ", dropout " << m.embedding_dropout << "/" << m.attention_dropout << "/" << m.residual_dropout
       << ", sequence " << request.sequence_length << ", rows";
   for (const std::int64_t rows : request.rows) key << " " << rows;
+  if (!request.disk.paths.empty()) {
+    key << ", disks";
+    for (const std::string& rank : world.all_gather(disk_key(request.disk))) key << rank << ";";
+  }
   return key.str();
 }
 
@@ -329,7 +341,10 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
   const std::int64_t begin = now_ns();
   const int cores = cores_of_node(world);
   const device::CpuFacts facts = device::read_cpu_facts();
-  const Figures mine = Measuring(world, request).run();
+  Measuring measuring(world, request);
+  Measurement result;
+  if (!request.disk.paths.empty()) result.disk = measure_disks(world, request.disk);
+  const Figures mine = measuring.run();
   Json json = Json::array();
   for (const auto& [name, value] : mine.list) json.push_back({name, value});
   // The slowest rank rules: the largest time, the smallest rate. All ranks measured the same names in the same order.
@@ -360,7 +375,6 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
       }
     }
   }
-  Measurement result;
   spec::MachineSpec& m = result.machine;
   m.name = cat(world.host_name(), world.size() > world.node_size() ? " and others" : "");
   m.device = "cpu";
@@ -372,6 +386,8 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
   m.flops_per_core = merged.at("flops_per_core");
   m.memory_bytes_per_second = merged.at("memory_bytes_per_second");
   m.update_bytes_per_second = merged.at("update_bytes_per_second");
+  m.upload_bytes_per_second = m.download_bytes_per_second = merged.at("copy_bytes_per_second");
+  m.disk = result.disk.speed;
   m.gather = {merged.at("gather.latency_seconds"), merged.at("gather.bytes_per_second")};
   m.scatter = {merged.at("scatter.latency_seconds"), merged.at("scatter.bytes_per_second")};
   m.agree_seconds = merged.at("agree_seconds");
@@ -401,6 +417,7 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
 
 std::string to_json(const std::string& key, const Measurement& measurement) {
   Json json{{"key", key}, {"spread", measurement.spread}, {"seconds", measurement.seconds}};
+  json["disk"] = {{"lines", measurement.disk.lines}, {"warnings", measurement.disk.warnings}};
   json["machine"] = Json::parse(spec::to_json(measurement.machine));
   return json.dump(2) + "\n";
 }
@@ -412,7 +429,10 @@ Measurement measurement_from_json(const std::string& text, const std::string& so
     key = json.at("key").get<std::string>();
     measurement.spread = json.at("spread").get<std::string>();
     measurement.seconds = json.at("seconds").get<double>();
+    measurement.disk.lines = json.at("disk").at("lines").get<std::vector<std::string>>();
+    measurement.disk.warnings = json.at("disk").at("warnings").get<std::vector<std::string>>();
     measurement.machine = spec::machine_spec_from_json(json.at("machine").dump(), source);
+    measurement.disk.speed = measurement.machine.disk;
     return measurement;
   } catch (const Json::exception& error) {
     throw FormatError(source, cat("is no profile: ", error.what(), "; remove it, and it is measured again"));

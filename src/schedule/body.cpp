@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/check.hpp"
+#include "base/units.hpp"
 #include "ops/adamw.hpp"
 #include "ops/convert.hpp"
 #include "ops/fill.hpp"
@@ -46,17 +47,30 @@ class Binder {
   int ranks() const { return env_.group->size(); }
   int rank() const { return env_.group->rank(); }
 
+  std::int64_t shard_begin(const Task& task) const { return chunks::shard_begin(chunk(task).elements, rank(), ranks()); }
   std::int64_t shard_elements(const Task& task) const {
-    const std::int64_t elements = chunk(task).elements;
-    return chunks::shard_begin(elements, rank() + 1, ranks()) - chunks::shard_begin(elements, rank(), ranks());
+    return chunks::shard_begin(chunk(task).elements, rank() + 1, ranks()) - shard_begin(task);
   }
-  /// This rank's shard of the task's chunk, in a plane of elements T that it holds whole or as the shard alone.
+  /// What this rank updates of the task's chunk and moves between tiers, its part: with ZeRO 0 the whole of it, as every other rank does,
+  /// else its shard.
+  std::int64_t part_begin(const Task& task) const { return env_.plan.zero_stage == 0 ? 0 : shard_begin(task); }
+  std::int64_t part_elements(const Task& task) const { return env_.plan.zero_stage == 0 ? chunk(task).elements : shard_elements(task); }
+  /// Elements from the begin of a buffer to this rank's part of the task's chunk in it.
+  std::int64_t part_offset(const Task& task, const Buffer& buffer, Plane plane) const {
+    const bool is_region = buffer.tag == BufferTag::kGathered || buffer.tag == BufferTag::kMicroGradient;
+    const bool is_plane = buffer.tier == spec::Tier::kDevice && !chunks::is_sharded(plane, env_.plan.zero_stage);
+    return is_region || is_plane ? chunk(task).run_offset + part_begin(task) : 0;  // all others hold the part alone
+  }
+  /// This rank's part of the task's chunk, and its shard in there, in a plane of elements T.
   template <typename T>
-  T* shard(const Task& task, Role role, Plane plane) const {
+  T* part(const Task& task, Role role, Plane plane) const {
     SLUICE_CHECK(env_.layout->element_bytes(plane) == sizeof(T), "plane ", chunks::name_of(plane), " read in ", sizeof(T), " bytes");
     T* base = required<T>(task, role);
-    if (chunks::is_sharded(plane, env_.plan.zero_stage)) return base;
-    return base + chunk(task).run_offset + chunks::shard_begin(chunk(task).elements, rank(), ranks());
+    return base + part_offset(task, graph_.buffers[graph_.use_of(task, role)->buffer], plane);
+  }
+  template <typename T>
+  T* shard(const Task& task, Role role, Plane plane) const {
+    return part<T>(task, role, plane) + shard_begin(task) - part_begin(task);
   }
 
   const StepGraph& graph() const { return graph_; }
@@ -76,10 +90,11 @@ class LoadBody final : public Body {
     micros_ = binder.graph().kind == GraphKind::kStep ? static_cast<int>(env.plan.accumulation) : 1;
     auto* base = binder.required<std::byte>(task, Role::kTokens);
     for (int m = 0; m < micros_; ++m) {
-      std::byte* at = base + token_bytes(rows, env.sequence_length) * m;
+      std::byte* at = base + token_bytes(rows, env.sequence_length, env.document_attention) * m;
       auto* ids = reinterpret_cast<std::int64_t*>(at);
       auto* inputs = reinterpret_cast<std::int32_t*>(ids + rows);
-      views_.push_back({inputs, inputs + rows * env.sequence_length, ids});
+      const std::int64_t tokens = rows * env.sequence_length;
+      views_.push_back({inputs, inputs + tokens, ids, env.document_attention ? inputs + 2 * tokens : nullptr});
     }
     counts_ = binder.required<Counts>(task, Role::kValidCount);
   }
@@ -94,9 +109,24 @@ class LoadBody final : public Body {
   Counts* counts_ = nullptr;
 };
 
-/// Which gradient of which parameter was written in which micro-batch, over the whole graph: decides overwriting or adding.
-struct GradientHistory {
-  std::vector<int> micro_written;  // per parameter: the last micro-batch that wrote it, -1: none
+/// Which parameters' gradients were written before, over the whole graph: decides overwriting or adding. Where micro-batches are reduced
+/// one by one (zero_stage 2 and 3) each has gradients of its own, else all add to the same.
+class GradientHistory {
+ public:
+  GradientHistory(std::size_t params, const spec::Plan& plan) : apart_(plan.zero_stage >= 2) {
+    written_.assign(apart_ ? static_cast<std::size_t>(plan.accumulation) : 1, std::vector<bool>(params, false));
+  }
+  /// Whether it was written before; it is from now on.
+  bool write(int param, int micro) {
+    std::vector<bool>& written = written_[apart_ ? static_cast<std::size_t>(micro) : 0];
+    const bool before = written[static_cast<std::size_t>(param)];
+    written[static_cast<std::size_t>(param)] = true;
+    return before;
+  }
+
+ private:
+  bool apart_;
+  std::vector<std::vector<bool>> written_;  // per micro-batch with a gradient of its own, per parameter
 };
 
 class ComputeBody final : public Body {
@@ -147,10 +177,7 @@ class ComputeBody final : public Body {
       const Use& grad_use = *grad_uses[next_grad++];
       auto* base = reinterpret_cast<float*>(binder.address(grad_use));
       grads_.push_back(base + place.offset);
-      int& written = history.micro_written[static_cast<std::size_t>(params[i])];
-      const bool adds = env_.plan.zero_stage < 2 ? written >= 0 : written == task.micro;
-      accumulate_.push_back(adds ? 1 : 0);
-      written = task.micro;
+      accumulate_.push_back(history.write(params[i], task.micro) ? 1 : 0);
       if (grad_use.access == Access::kWrite) {  // first touch: what belongs to no parameter must be zero for the reduction
         const chunks::Run& run = env_.layout->runs()[static_cast<std::size_t>(place.run)];
         for (int c = run.first_chunk; c < run.first_chunk + run.chunk_count; ++c) {
@@ -166,10 +193,12 @@ class ComputeBody final : public Body {
     call_.stored_params = stored_params_;
     call_.grads = grads_;
     call_.accumulate = accumulate_;
-    auto* tokens = binder.required<std::byte>(task, Role::kTokens) + token_bytes(rows, env_.sequence_length) * std::max(0, task.micro);
+    auto* tokens = binder.required<std::byte>(task, Role::kTokens) +
+                   token_bytes(rows, env_.sequence_length, env_.document_attention) * std::max(0, task.micro);
     call_.sample_ids = reinterpret_cast<std::int64_t*>(tokens);
     call_.inputs = reinterpret_cast<std::int32_t*>(tokens + rows * static_cast<std::int64_t>(sizeof(std::int64_t)));
     call_.targets = call_.inputs + rows * env_.sequence_length;
+    if (env_.document_attention) call_.document_starts = call_.targets + rows * env_.sequence_length;
     if (storage == DType::kF32) {
       call_.x = binder.pointer<float>(task, Role::kInput);
       call_.y = binder.pointer<float>(task, Role::kOutput);
@@ -427,37 +456,52 @@ class ReportBody final : public Body {
   Report* report_ = nullptr;
 };
 
+/// Whether the updates of a run change anything: what a task declares of the step's report, or with in_backward of its counts.
+class UpdateCondition {
+ public:
+  UpdateCondition(const Binder& binder, const Task& task)
+      : report_(binder.pointer<Report>(task, Role::kReport)), counts_(binder.pointer<Counts>(task, Role::kValidCount)) {}
+  bool is_given() const { return report_ != nullptr || counts_ != nullptr; }
+  bool holds(const RunState& state) const {
+    if (!state.inputs->step.update.apply) return false;
+    return report_ != nullptr ? !report_->skipped : counts_->valid_tokens > 0;
+  }
+  float grad_scale() const { return report_ != nullptr ? report_->grad_scale : 1.0F; }
+
+ private:
+  const Report* report_;
+  const Counts* counts_;
+};
+
 class UpdateBody final : public Body {
  public:
-  UpdateBody(const Binder& binder, const Task& task) : env_(binder.env()) {
+  UpdateBody(const Binder& binder, const Task& task) : env_(binder.env()), condition_(binder, task) {
+    SLUICE_CHECK(condition_.is_given(), "an update declares neither a report nor counts");
     const chunks::ChunkLayout& layout = *env_.layout;
     choose_rule();
     std::visit(
         [&](auto& args) {
-          const auto part = [&](Role role, Plane plane) { return part_of<float>(binder, task, role, plane); };
-          args.n = env_.plan.zero_stage == 0 ? binder.chunk(task).elements : binder.shard_elements(task);
+          const auto part = [&](Role role, Plane plane) { return binder.part<float>(task, role, plane); };
+          args.n = binder.part_elements(task);
           args.param = part(Role::kParam, layout.master());
           args.grad = part(Role::kParamGrad, Plane::kGradient);
           args.weight_decay = env_.grouping->groups[static_cast<std::size_t>(binder.chunk(task).group)].weight_decay;
           if (layout.has_master()) {
-            args.copy = part_of<std::uint16_t>(binder, task, Role::kTarget, Plane::kWorking);
+            args.copy = binder.part<std::uint16_t>(task, Role::kTarget, Plane::kWorking);
             args.copy_dtype = layout.storage();
           }
           bind_state(args, part);
         },
         rule_);
-    report_ = binder.pointer<Report>(task, Role::kReport);
-    counts_ = binder.pointer<Counts>(task, Role::kValidCount);
   }
   void run(RunState& state, device::Stream& /*stream*/) override {
+    if (!condition_.holds(state)) return;
     const spec::UpdateInputs& update = state.inputs->step.update;
-    if (!update.apply) return;
-    if (report_ != nullptr ? report_->skipped : counts_->valid_tokens == 0) return;
     std::visit(
         [&](auto& args) {
           if (args.n == 0) return;
           args.learning_rate = update.learning_rate;
-          args.grad_scale = report_ != nullptr ? report_->grad_scale : 1.0F;
+          args.grad_scale = condition_.grad_scale();
           if constexpr (requires { args.count; }) args.count = update.count;
           apply(args);
         },
@@ -496,13 +540,6 @@ class UpdateBody final : public Body {
     }
   }
 
-  /// What this rank updates of the chunk: with ZeRO 0 the whole of it, as every other rank does.
-  template <typename T>
-  T* part_of(const Binder& binder, const Task& task, Role role, Plane plane) const {
-    if (env_.plan.zero_stage == 0) return binder.required<T>(task, role) + binder.chunk(task).run_offset;
-    return binder.shard<T>(task, role, plane);
-  }
-
   template <typename Part>
   static void bind_state(ops::AdamwArgs& args, const Part& part) {
     args.moment1 = part(Role::kMoment1, Plane::kMoment1);
@@ -522,9 +559,108 @@ class UpdateBody final : public Body {
   void apply(const ops::LionArgs& args) const { ops::lion(env_.ops, args); }
 
   const Environment& env_;
+  UpdateCondition condition_;
   std::variant<ops::AdamwArgs, ops::SgdArgs, ops::LionArgs> rule_;
-  const Report* report_ = nullptr;  // in_backward has none, but the step's counts
-  const Counts* counts_ = nullptr;
+};
+
+/// What a move moves: this rank's part of a chunk's plane, or an activation, all of its buffer.
+struct Movement {
+  Movement(const Binder& binder, const Task& task)
+      : from(used(binder, task, Role::kSource)), to(used(binder, task, Role::kTarget)), condition(binder, task) {
+    const Buffer &source = binder.graph().buffers[from->buffer], &target = binder.graph().buffers[to->buffer];
+    if (task.chunk < 0) {
+      bytes = std::min(source.bytes, target.bytes);
+      return;
+    }
+    const std::int64_t element = binder.env().layout->element_bytes(task.plane);
+    bytes = binder.part_elements(task) * element;
+    from_offset = binder.part_offset(task, source, task.plane) * element;
+    to_offset = binder.part_offset(task, target, task.plane) * element;
+  }
+  /// Nothing is moved where the update that it belongs to does nothing.
+  bool happens(const RunState& state) const { return bytes > 0 && (!condition.is_given() || condition.holds(state)); }
+
+  const Use* from;
+  const Use* to;
+  std::int64_t bytes = 0;
+  std::int64_t from_offset = 0, to_offset = 0;  // bytes, in their buffers
+  UpdateCondition condition;
+
+ private:
+  static const Use* used(const Binder& binder, const Task& task, Role role) {
+    const Use* use = binder.graph().use_of(task, role);
+    SLUICE_CHECK(use != nullptr, "a move declares no ", name_of(role));
+    return use;
+  }
+};
+
+/// Between device and host memory.
+class MoveBody final : public Body {
+ public:
+  MoveBody(const Binder& binder, const Task& task)
+      : movement_(binder, task),
+        source_(binder.address(*movement_.from) + movement_.from_offset),
+        target_(binder.address(*movement_.to) + movement_.to_offset),
+        accumulate_(task.accumulate) {}
+  void run(RunState& state, device::Stream& /*stream*/) override {
+    if (!movement_.happens(state)) return;
+    if (!accumulate_) {
+      std::memcpy(target_, source_, static_cast<std::size_t>(movement_.bytes));
+      return;
+    }
+    auto* sum = reinterpret_cast<float*>(target_);
+    const auto* more = reinterpret_cast<const float*>(source_);
+    const std::int64_t count = movement_.bytes / static_cast<std::int64_t>(sizeof(float));
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
+  }
+
+ private:
+  Movement movement_;
+  const std::byte* source_;
+  std::byte* target_;
+  bool accumulate_;
+};
+
+/// Between host memory and disk.
+class DiskMoveBody final : public Body {
+ public:
+  DiskMoveBody(const Binder& binder, const Task& task)
+      : movement_(binder, task),
+        disk_(binder.env().disk),
+        reads_(task.lane == Lane::kDiskRead),
+        id_((reads_ ? movement_.from : movement_.to)->buffer),
+        buffer_(binder.graph().buffers[id_]) {
+    SLUICE_CHECK(disk_ != nullptr, "a graph that uses the disk is bound without one");
+    SLUICE_CHECK(!task.accumulate && movement_.from_offset == 0 && movement_.to_offset == 0, "a disk holds parts alone, as they are");
+    const Use& in_memory = reads_ ? *movement_.to : *movement_.from;
+    const Buffer& memory = binder.graph().buffers[in_memory.buffer];
+    // Whole blocks are moved, so the memory must have room for what follows the last byte in its block.
+    const memory::Arena* arena = binder.env().arenas[static_cast<std::size_t>(memory.tier)];
+    SLUICE_CHECK(arena != nullptr && memory.offset % kDiskAlignment == 0, binder.graph().buffer_name(in_memory.buffer), " at ",
+                 memory.offset, " is not placed for the disk");
+    data_ = arena->at(memory.offset, round_up(memory.bytes, kDiskAlignment));
+  }
+  void start(RunState& state, memory::IoTicket& ticket) override {
+    started_ = movement_.happens(state);
+    if (!started_) return;
+    if (reads_) {
+      disk_->post_read(ticket, id_, buffer_, data_, movement_.bytes);
+    } else {
+      disk_->post_write(ticket, id_, buffer_, data_, movement_.bytes);
+    }
+  }
+  void complete(RunState& /*state*/) override {
+    if (started_ && !reads_) disk_->commit(id_, buffer_);
+  }
+
+ private:
+  Movement movement_;
+  DiskState* disk_;
+  bool reads_;
+  BufferId id_;
+  const Buffer& buffer_;
+  std::byte* data_ = nullptr;
+  bool started_ = false;
 };
 
 class SaveBody final : public Body {
@@ -555,7 +691,7 @@ class SaveBody final : public Body {
 
 std::vector<std::unique_ptr<Body>> bind_bodies(const StepGraph& graph, const Environment& env) {
   const Binder binder(graph, env);
-  GradientHistory history{std::vector<int>(env.model->params.size(), -1)};
+  GradientHistory history(env.model->params.size(), env.plan);
   std::vector<std::unique_ptr<Body>> bodies;
   bodies.reserve(graph.tasks.size());
   int agrees = 0;
@@ -590,6 +726,12 @@ std::vector<std::unique_ptr<Body>> bind_bodies(const StepGraph& graph, const Env
         bodies.push_back(std::make_unique<SaveBody>(binder, task));
         break;
       case TaskKind::kMove:
+        if (task.lane == Lane::kDiskRead || task.lane == Lane::kDiskWrite) {
+          bodies.push_back(std::make_unique<DiskMoveBody>(binder, task));
+        } else {
+          bodies.push_back(std::make_unique<MoveBody>(binder, task));
+        }
+        break;
       case TaskKind::kSend:
       case TaskKind::kRecv:
       case TaskKind::kCollective:

@@ -27,8 +27,10 @@ class Body {
   virtual ~Body() = default;
   /// On the lane's stream; returns when done (cpu) or enqueued.
   virtual void run(RunState& /*state*/, device::Stream& /*stream*/) {}
-  /// Communication lanes: posts the collective, and takes its result once it is complete.
+  /// Communication lanes: posts the collective; complete() takes its result once it is there.
   virtual comm::Channel::Ticket post(RunState& /*state*/, comm::Channel& /*channel*/) { return 0; }
+  /// Moves of the disk's lanes: starts the transfer, if there is anything to move; complete() once it is over and went well.
+  virtual void start(RunState& /*state*/, memory::IoTicket& /*ticket*/) {}
   virtual void complete(RunState& /*state*/) {}
 };
 

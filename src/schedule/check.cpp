@@ -10,18 +10,26 @@
 namespace sluice::schedule {
 namespace {
 
-/// Who wrote a range of bytes last and who read it since, per lane.
+using spec::Tier;
+
+/// Who wrote a range of bytes last and who read it since, per lane; and through which buffer.
 struct Cell {
+  struct Access {
+    TaskId task = kNone;
+    BufferId buffer = kNone;
+  };
   std::int64_t end;
-  TaskId writer = kNone;
-  std::array<TaskId, kLaneCount> readers;
+  Access writer = {};
+  std::array<Access, kLaneCount> readers = {};
 };
 
 class ByteHistory {
  public:
   ByteHistory(const StepGraph& graph, const Clocks& clocks) : graph_(graph), clocks_(clocks) {}
 
-  void access(TaskId task, std::int64_t begin, std::int64_t end, bool writes) {
+  void access(TaskId task, BufferId buffer, bool writes) {
+    const std::int64_t begin = graph_.buffers[buffer].offset, end = begin + graph_.buffers[buffer].bytes;
+    const Cell::Access now{task, buffer};
     if (begin == end) return;
     split(begin);
     split(end);
@@ -29,18 +37,16 @@ class ByteHistory {
     for (std::int64_t at = begin; at < end;) {
       if (it == cells_.end() || it->first > at) {  // bytes nobody touched before
         const std::int64_t gap_end = it == cells_.end() ? end : std::min(end, it->first);
-        Cell fresh{gap_end};
-        fresh.readers.fill(kNone);
-        it = cells_.insert(it, {at, fresh});
+        it = cells_.insert(it, {at, Cell{gap_end}});
       }
       Cell& cell = it->second;
-      require(cell.writer, task, it->first);
+      require(cell.writer, now, it->first);
       if (writes) {
-        for (const TaskId reader : cell.readers) require(reader, task, it->first);
-        cell.writer = task;
-        cell.readers.fill(kNone);
+        for (const Cell::Access& reader : cell.readers) require(reader, now, it->first);
+        cell.writer = now;
+        cell.readers.fill({});
       } else {
-        cell.readers[static_cast<std::size_t>(graph_.tasks[task].lane)] = task;
+        cell.readers[static_cast<std::size_t>(graph_.tasks[task].lane)] = now;
       }
       at = cell.end;
       ++it;
@@ -48,10 +54,11 @@ class ByteHistory {
   }
 
  private:
-  void require(TaskId before, TaskId task, std::int64_t at) const {
-    if (before == kNone || before == task) return;
-    SLUICE_CHECK(clocks_.happens_before(before, task), "race: ", graph_.task_name(before), " (", before, ") and ", graph_.task_name(task),
-                 " (", task, ") both touch byte ", at, " and nothing orders them");
+  void require(const Cell::Access& before, const Cell::Access& now, std::int64_t at) const {
+    if (before.task == kNone || before.task == now.task) return;
+    const bool is_lanes_order = before.buffer == now.buffer && graph_.tasks[before.task].lane == graph_.tasks[now.task].lane;
+    SLUICE_CHECK(is_lanes_order || clocks_.happens_before(before.task, now.task), "race: ", graph_.task_name(before.task), " (",
+                 before.task, ") and ", graph_.task_name(now.task), " (", now.task, ") both touch byte ", at, " and nothing orders them");
   }
   void split(std::int64_t at) {
     auto it = cells_.upper_bound(at);
@@ -139,12 +146,45 @@ bool overlap(const Buffer& a, const Buffer& b) {
   return a.tier == b.tier && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-/// Updates, and gathers that put new working parameters where they stay.
+/// Updates, and gathers and moves that put new parameters or moments where they stay.
 bool changes_state(const StepGraph& graph, const Task& task) {
   if (task.kind == TaskKind::kUpdate) return true;
-  if (task.kind != TaskKind::kGather || task.plane != chunks::Plane::kWorking) return false;
+  if (task.kind != TaskKind::kGather && task.kind != TaskKind::kMove) return false;
   const Use* target = graph.use_of(task, Role::kTarget);
-  return target != nullptr && graph.buffers[target->buffer].persistent;
+  if (target == nullptr) return false;
+  const Buffer& buffer = graph.buffers[target->buffer];
+  const bool is_state = buffer.tag == BufferTag::kWorking || buffer.tag == BufferTag::kMaster || buffer.tag == BufferTag::kMoments;
+  return buffer.persistent && is_state;
+}
+
+/// A move has one source and one target in neighbouring tiers, is on the lane between them, and gives a disk whole blocks.
+void check_move(const StepGraph& graph, TaskId id) {
+  const Task& task = graph.tasks[id];
+  const Buffer *source = nullptr, *target = nullptr;
+  for (const Use& use : graph.uses_of(task)) {
+    const Buffer** end = use.role == Role::kSource ? &source : use.role == Role::kTarget ? &target : nullptr;
+    if (end == nullptr) continue;
+    SLUICE_CHECK(*end == nullptr && (use.access == Access::kRead) == (use.role == Role::kSource), graph.task_name(id), " (", id,
+                 ") has a second ", name_of(use.role), " or another access to it than a move's");
+    *end = &graph.buffers[use.buffer];
+  }
+  SLUICE_CHECK(source != nullptr && target != nullptr, graph.task_name(id), " (", id, ") has no source or no target");
+  const auto goes = [&](Lane lane, Tier from, Tier to) { return task.lane == lane && source->tier == from && target->tier == to; };
+  SLUICE_CHECK(goes(Lane::kDownload, Tier::kDevice, Tier::kHost) || goes(Lane::kUpload, Tier::kHost, Tier::kDevice) ||
+                   goes(Lane::kDiskRead, Tier::kDisk, Tier::kHost) || goes(Lane::kDiskWrite, Tier::kHost, Tier::kDisk),
+               graph.task_name(id), " (", id, ") goes from ", name_of(source->tier), " to ", name_of(target->tier));
+  SLUICE_CHECK((task.chunk >= 0) != (task.segment >= 0), graph.task_name(id), " (", id, ") moves chunk ", task.chunk, " and segment ",
+               task.segment);
+  SLUICE_CHECK(!task.accumulate || (task.lane == Lane::kDownload && task.plane == chunks::Plane::kGradient), graph.task_name(id), " (", id,
+               ") adds to something else than a gradient in host memory");
+  if (task.lane != Lane::kDiskRead && task.lane != Lane::kDiskWrite) return;
+  const Buffer& disk = task.lane == Lane::kDiskRead ? *source : *target;
+  const Buffer& memory = task.lane == Lane::kDiskRead ? *target : *source;
+  const std::int64_t room = disk.persistent ? disk.bytes / 2 : disk.bytes;  // of one of the two halves
+  SLUICE_CHECK(
+      disk.offset % kDiskAlignment == 0 && memory.offset % kDiskAlignment == 0 && room % kDiskAlignment == 0 && room == memory.bytes,
+      graph.task_name(id), " (", id, ") moves between ", room, " bytes of the disk at ", disk.offset, " and ", memory.bytes,
+      " bytes of memory at ", memory.offset);
 }
 
 }  // namespace
@@ -171,6 +211,7 @@ void check_order(const StepGraph& graph) {
                    sequence[lane]);
       ++sequence[lane];
     }
+    if (task.kind == TaskKind::kMove) check_move(graph, id);
     const auto uses = graph.uses_of(task);
     for (std::size_t i = 0; i < uses.size(); ++i) {
       const Use& use = uses[i];
@@ -198,8 +239,7 @@ void check_races(const StepGraph& graph) {
   std::vector<ByteHistory> tiers(spec::kTierCount, ByteHistory(graph, clocks));
   for (TaskId id = 0; id < graph.tasks.size(); ++id) {
     for (const Use& use : graph.uses_of(graph.tasks[id])) {
-      const Buffer& buffer = graph.buffers[use.buffer];
-      tiers[static_cast<std::size_t>(buffer.tier)].access(id, buffer.offset, buffer.offset + buffer.bytes, use.access != Access::kRead);
+      tiers[static_cast<std::size_t>(graph.buffers[use.buffer].tier)].access(id, use.buffer, use.access != Access::kRead);
     }
   }
 }
@@ -210,9 +250,14 @@ void check_cancel(const StepGraph& graph) {
   for (TaskId id = 0; id < graph.tasks.size(); ++id) {
     if (graph.tasks[id].kind == TaskKind::kAgree) agrees.push_back(id);
   }
-  TaskId before = kNone, first_change = kNone, last_change = kNone;
+  TaskId before = kNone, first_change = kNone, last_change = kNone, computed = kNone;
   for (TaskId id = 0; id < graph.tasks.size(); ++id) {
     const Task& task = graph.tasks[id];
+    if (task.kind == TaskKind::kAgree && task.agree_role != AgreeRole::kStart && computed != kNone) {
+      SLUICE_CHECK(clocks.happens_before(computed, id), graph.task_name(id), " (", id, ") asks whether to stop before ",
+                   graph.task_name(computed), " (", computed, ") is done");
+    }
+    if (task.lane == Lane::kCompute) computed = id;
     if (before != kNone) {
       SLUICE_CHECK(task.governed_by >= graph.tasks[before].governed_by, graph.task_name(id), " (", id,
                    ") runs on after a cancel that skips the earlier ", graph.task_name(before), " (", before, ")");

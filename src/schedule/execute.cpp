@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -25,11 +26,26 @@ struct Launch {
   TaskId id;
 };
 
+/// Threads by number: 0 is the caller's; each lane may have one of its own, and the communication lanes share one. Those of the disk
+/// have a second one, on which transfers are seen to end.
+constexpr int kCallersThread = 0;
+constexpr int kCommThread = kLaneCount + 1;
+constexpr int kThreads = kLaneCount + 4;
+constexpr int thread_of(Lane lane) {
+  return static_cast<int>(lane) + 1;
+}
+constexpr bool is_disk(Lane lane) {
+  return lane == Lane::kDiskRead || lane == Lane::kDiskWrite;
+}
+constexpr int ending_thread_of(Lane disk_lane) {
+  return kCommThread + (disk_lane == Lane::kDiskRead ? 1 : 2);
+}
+
 struct BoundGraph {
   const StepGraph* graph = nullptr;
   std::vector<std::unique_ptr<Body>> bodies;
   std::vector<std::unique_ptr<device::Event>> events;
-  std::vector<std::vector<TaskId>> of_thread;           // non-communication threads: their lanes' tasks, in linear order
+  std::array<std::vector<TaskId>, kThreads> of_thread;  // issuing threads: their lanes' tasks, in linear order
   std::array<std::vector<TaskId>, kLaneCount> of_lane;  // communication lanes
   std::vector<std::uint8_t> rings;                      // a communication task waits for it
   std::vector<std::uint32_t> use_count;                 // per buffer, for poisoning
@@ -37,9 +53,70 @@ struct BoundGraph {
   std::vector<Launch> launches;  // what a stream is given; streams may run it later than the issuing loop
 };
 
-constexpr int kCommThread = -1;
+/// A disk lane's transfers on their way from the thread that posts them to the one that sees them end, in order.
+class Transfers {
+ public:
+  /// Two large ones keep the disk busy while one of them is taken or given; small ones want more.
+  static constexpr std::size_t kMost = 8;
+  struct Entry {
+    TaskId id = kNone;
+    std::int64_t begin = 0;
+    bool skipped = false;
+  };
+
+  void open() { closed_ = false; }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+  /// Waits for room; the ticket that the next push() goes with.
+  memory::IoTicket& next_ticket() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return count_ < kMost; });
+    return tickets_[(first_ + count_) % kMost];
+  }
+  void push(const Entry& entry) {
+    const std::lock_guard lock(mutex_);
+    entries_[(first_ + count_++) % kMost] = entry;
+    changed_.notify_all();
+  }
+  /// Waits until all that were pushed are popped.
+  void drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return count_ == 0; });
+  }
+  /// Waits for the oldest; false: there will be none.
+  bool front(Entry& entry, memory::IoTicket*& ticket) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_ || count_ > 0; });
+    if (count_ == 0) return false;
+    entry = entries_[first_];
+    ticket = &tickets_[first_];
+    return true;
+  }
+  void pop() {
+    const std::lock_guard lock(mutex_);
+    first_ = (first_ + 1) % kMost;
+    --count_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<memory::IoTicket, kMost> tickets_;
+  std::array<Entry, kMost> entries_;
+  std::size_t first_ = 0, count_ = 0;
+  bool closed_ = false;
+};
 
 }  // namespace
+
+Threading threading_of(const StepGraph& graph) {
+  const bool moves = std::any_of(graph.tasks.begin(), graph.tasks.end(), [](const Task& task) { return task.kind == TaskKind::kMove; });
+  return moves ? Threading::kPerLane : Threading::kFolded;
+}
 
 struct Executor::Impl {
   explicit Impl(const Environment& environment) : env(environment) {}
@@ -48,9 +125,7 @@ struct Executor::Impl {
   std::map<GraphKind, BoundGraph> graphs;
   std::array<std::unique_ptr<device::Stream>, kLaneCount> streams;
   std::array<std::unique_ptr<comm::Channel>, kLaneCount> channels;
-  std::array<int, kLaneCount> thread_of_lane{};
-  int thread_count = 1;  // without the communication thread; 0 is the caller's
-  bool has_comm_thread = false;
+  std::array<Transfers, 2> transfers;  // of the disk's lanes
 
   // One run.
   BoundGraph* current = nullptr;
@@ -62,8 +137,8 @@ struct Executor::Impl {
   std::atomic<std::uint32_t> doorbell{0};
   std::atomic<bool> comm_sleeps{false};
 
-  // Workers.
-  std::vector<std::thread> workers;
+  // Workers. All are woken for a run; those without a task in its graph sleep on at once.
+  std::map<int, std::thread> workers;  // by their number
   std::atomic<std::uint32_t> start{0};
   std::atomic<int> running{0};
   std::atomic<bool> quit{false};
@@ -93,9 +168,14 @@ struct Executor::Impl {
     for (const Use& use : graph.uses_of(graph.tasks[id])) {
       const Buffer& buffer = graph.buffers[use.buffer];
       if (buffer.persistent || current->uses_left[use.buffer].fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
-      std::memset(env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF,
-                  static_cast<std::size_t>(buffer.bytes));
+      poison(buffer);
     }
+  }
+
+  void poison(const Buffer& buffer) const {
+    if (buffer.tier == spec::Tier::kDisk) return;  // that nobody reads there what this run hasn't written is check_order()'s to see
+    std::memset(env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF,
+                static_cast<std::size_t>(buffer.bytes));
   }
 
   void trace(const Task& task, TaskId id, std::int64_t begin) const {
@@ -143,14 +223,69 @@ struct Executor::Impl {
   }
 
   void run_thread(int thread) {
-    for (const TaskId id : current->of_thread[static_cast<std::size_t>(thread)]) {
-      try {
-        issue(id);
-      } catch (...) {  // of the device itself; others wait for this task all the same
-        fail(std::current_exception());
-        current->events[id]->complete_from_host(epoch);
+    for (const TaskId id : current->of_thread[static_cast<std::size_t>(thread)]) issue_or_fail(id);
+  }
+
+  void issue_or_fail(TaskId id) {
+    try {
+      issue(id);
+    } catch (...) {  // of the device itself; others wait for this task all the same
+      fail(std::current_exception());
+      current->events[id]->complete_from_host(epoch);
+    }
+    if (current->rings[id] != 0) ring();
+  }
+
+  Transfers& transfers_of(Lane disk_lane) { return transfers[disk_lane == Lane::kDiskRead ? 0 : 1]; }
+
+  /// A disk lane whose moves are several at a time on their way. Saving, which is on a lane of the disk as well, goes by itself.
+  void run_disk_lane(Lane lane) {
+    Transfers& in_flight = transfers_of(lane);
+    TaskId other = kNone;  // the last task that was no move
+    for (const TaskId id : current->of_thread[static_cast<std::size_t>(thread_of(lane))]) {
+      const Task& task = current->graph->tasks[id];
+      if (task.kind != TaskKind::kMove) {
+        in_flight.drain();
+        issue_or_fail(id);
+        other = id;
+        continue;
       }
+      if (other != kNone) current->events[other]->wait_complete(epoch);
+      for (const TaskId wait : current->graph->waits_of(task)) {
+        current->events[wait]->wait_recorded(epoch);
+        current->events[wait]->wait_complete(epoch);
+      }
+      memory::IoTicket& ticket = in_flight.next_ticket();
+      const Transfers::Entry entry{id, now_ns(), skips(task)};
+      if (!entry.skipped) {
+        try {
+          current->bodies[id]->start(state, ticket);
+        } catch (...) {
+          fail(std::current_exception());
+        }
+      }
+      in_flight.push(entry);
+    }
+    in_flight.close();
+  }
+
+  void end_transfers(Lane lane) {
+    Transfers& in_flight = transfers_of(lane);
+    Transfers::Entry entry;
+    memory::IoTicket* ticket = nullptr;
+    while (in_flight.front(entry, ticket)) {
+      const TaskId id = entry.id;
+      try {
+        ticket->wait();  // also after a failure: the memory belongs to the transfer until then
+        if (!entry.skipped && !failed.load(std::memory_order_relaxed)) current->bodies[id]->complete(state);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      if (!entry.skipped) trace(current->graph->tasks[id], id, entry.begin);
+      retire(id);
+      current->events[id]->complete_from_host(epoch);
       if (current->rings[id] != 0) ring();
+      in_flight.pop();
     }
   }
 
@@ -249,16 +384,23 @@ struct Executor::Impl {
     }
   }
 
-  void worker(int thread) {
+  void worker(int thread, std::uint32_t seen) {
     device::flush_denormals_on_this_thread();
     prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds; the default of 50 us would double the naps
-    std::uint32_t seen = 0;
     for (;;) {
       start.wait(seen, std::memory_order_acquire);
       ++seen;
       if (quit.load(std::memory_order_acquire)) return;
       if (thread == kCommThread) {
         run_communication();
+      } else if (thread == thread_of(Lane::kDiskRead)) {
+        run_disk_lane(Lane::kDiskRead);
+      } else if (thread == thread_of(Lane::kDiskWrite)) {
+        run_disk_lane(Lane::kDiskWrite);
+      } else if (thread == ending_thread_of(Lane::kDiskRead)) {
+        end_transfers(Lane::kDiskRead);
+      } else if (thread == ending_thread_of(Lane::kDiskWrite)) {
+        end_transfers(Lane::kDiskWrite);
       } else {
         run_thread(thread);
       }
@@ -266,38 +408,40 @@ struct Executor::Impl {
     }
   }
 
-  void start_workers() {
-    for (int t = 1; t < thread_count; ++t) workers.emplace_back([this, t] { worker(t); });
-    if (has_comm_thread) workers.emplace_back([this] { worker(kCommThread); });
+  void need_worker(int thread) {
+    if (workers.count(thread) > 0) return;
+    workers.emplace(thread, std::thread([this, thread, seen = start.load()] { worker(thread, seen); }));
+  }
+
+  /// The thread that issues a lane's tasks.
+  int thread_for(Lane lane, Threading threading) {
+    const bool folds_all = threading == Threading::kFolded && env.group->size() == 1;
+    if (is_communication(lane) && !folds_all) {
+      need_worker(kCommThread);
+      return kCommThread;
+    }
+    if (threading == Threading::kFolded || lane == Lane::kCompute) return kCallersThread;
+    need_worker(thread_of(lane));
+    if (is_disk(lane)) need_worker(ending_thread_of(lane));
+    return thread_of(lane);
   }
 };
 
 Executor::Executor(const Environment& environment) : impl_(std::make_unique<Impl>(environment)) {
   Impl& impl = *impl_;
   SLUICE_CHECK(environment.device != nullptr && environment.group != nullptr, "an executor needs a device and a group");
-  const bool folds_all = environment.threading == Threading::kFolded && environment.group->size() == 1;
-  for (int l = 0; l < kLaneCount; ++l) {
-    const auto lane = static_cast<Lane>(l);
-    const auto i = static_cast<std::size_t>(l);
-    impl.streams[i] = environment.device->make_stream(std::string(name_of(lane)));
-    if (is_communication(lane) && !folds_all) {
-      impl.thread_of_lane[i] = kCommThread;
-      impl.has_comm_thread = true;
-    } else if (environment.threading == Threading::kPerLane && lane != Lane::kCompute) {
-      impl.thread_of_lane[i] = impl.thread_count++;
-    }
-  }
+  for (int l = 0; l < kLaneCount; ++l)
+    impl.streams[static_cast<std::size_t>(l)] = environment.device->make_stream(std::string(name_of(static_cast<Lane>(l))));
   for (const Lane lane : {Lane::kGatherComm, Lane::kScatterComm, Lane::kMeshComm}) {
     impl.channels[static_cast<std::size_t>(lane)] = environment.group->open_channel(std::string(name_of(lane)));
   }
-  impl.start_workers();
 }
 
 Executor::~Executor() {
   impl_->quit.store(true, std::memory_order_release);
   impl_->start.fetch_add(1, std::memory_order_release);
   impl_->start.notify_all();
-  for (std::thread& worker : impl_->workers) worker.join();
+  for (auto& [number, worker] : impl_->workers) worker.join();
 }
 
 void Executor::bind(const StepGraph& graph) {
@@ -317,13 +461,13 @@ void Executor::bind(const StepGraph& graph) {
   bound = {};
   bound.graph = &graph;
   bound.bodies = bind_bodies(graph, impl.env);
-  bound.of_thread.resize(static_cast<std::size_t>(impl.thread_count));
   bound.rings.assign(graph.tasks.size(), 0);
+  const Threading threading = impl.env.threading == Threading::kPerLane ? Threading::kPerLane : threading_of(graph);
   for (TaskId id = 0; id < graph.tasks.size(); ++id) {
     const Task& task = graph.tasks[id];
     bound.events.push_back(impl.env.device->make_event());
     bound.launches.push_back({&impl, id});
-    const int thread = impl.thread_of_lane[static_cast<std::size_t>(task.lane)];
+    const int thread = impl.thread_for(task.lane, threading);
     if (thread == kCommThread) {
       bound.of_lane[static_cast<std::size_t>(task.lane)].push_back(id);
       for (const TaskId wait : graph.waits_of(task)) bound.rings[wait] = 1;
@@ -356,11 +500,10 @@ RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {
   if (impl.env.poison) {
     for (std::size_t b = 0; b < bound.use_count.size(); ++b) bound.uses_left[b].store(bound.use_count[b]);
     for (const Buffer& buffer : bound.graph->buffers) {
-      if (buffer.persistent || buffer.offset < 0) continue;
-      std::memset(impl.env.arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes), 0xFF,
-                  static_cast<std::size_t>(buffer.bytes));
+      if (!buffer.persistent && buffer.offset >= 0) impl.poison(buffer);
     }
   }
+  for (Transfers& transfers : impl.transfers) transfers.open();
   impl.running.store(static_cast<int>(impl.workers.size()), std::memory_order_release);
   impl.start.fetch_add(1, std::memory_order_acq_rel);
   impl.start.notify_all();

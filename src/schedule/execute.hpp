@@ -1,5 +1,6 @@
 #pragma once
-// Runs step graphs on a device: one issuing thread a lane or a group of lanes, one thread for communication.
+// Runs step graphs on a device: one issuing thread a lane or a group of lanes, one thread for communication, two for each lane of the
+// disk, of which one posts transfers as soon as what they wait for is complete and the other sees them end, in order.
 
 #include <array>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "ops/context.hpp"
 #include "optim/policy.hpp"
 #include "schedule/control.hpp"
+#include "schedule/disk_state.hpp"
 #include "schedule/graph.hpp"
 #include "spec/plan.hpp"
 #include "spec/step_inputs.hpp"
@@ -28,29 +30,35 @@ enum class Threading : std::uint8_t {
   kPerLane,  // every lane that has tasks on a thread of its own, communication lanes together on one
 };
 
+/// How the executor runs a graph: where anything moves between tiers every lane is on its own, so that moving hides behind computing.
+Threading threading_of(const StepGraph& graph);
+
 /// What bodies work on. Everything pointed to outlives the executor.
 struct Environment {
   device::Device* device = nullptr;
-  std::array<const memory::Arena*, spec::kTierCount> arenas{};
+  std::array<const memory::Arena*, spec::kTierCount> arenas{};  // of what can be addressed: none of the disk
+  DiskState* disk = nullptr;                                    // null: no disk tier
   const model::Model* model = nullptr;
   const chunks::ChunkLayout* layout = nullptr;
   const optim::Grouping* grouping = nullptr;
   spec::OptimizerSpec optimizer;
   spec::Plan plan;
   std::int64_t sequence_length = 0;
+  bool document_attention = false;
   ops::Context ops;
   comm::Communicator* group = nullptr;  // the ZeRO group
   TraceSink* trace = nullptr;
-  Threading threading = Threading::kFolded;
-  bool skips_overflow = false;  // a step whose loss or gradients aren't finite changes nothing (fp16)
-  bool poison = false;          // tests: fill dead buffers with NaN
+  Threading threading = Threading::kFolded;  // kPerLane: of graphs without moves, too
+  bool skips_overflow = false;               // a step whose loss or gradients aren't finite changes nothing
+  bool poison = false;                       // tests: fill dead buffers with NaN
 };
 
 /// Where the tokens of one micro-batch go.
 struct TokenRows {
-  std::int32_t* inputs;      // [rows, sequence]
-  std::int32_t* targets;     // [rows, sequence]
-  std::int64_t* sample_ids;  // [rows]
+  std::int32_t* inputs;           // [rows, sequence]
+  std::int32_t* targets;          // [rows, sequence]
+  std::int64_t* sample_ids;       // [rows]
+  std::int32_t* document_starts;  // [rows, sequence] as ops::DocumentStarts; null without document_attention
 };
 
 /// What varies from run to run.
@@ -82,8 +90,8 @@ class Executor {
   /// collectives; a mismatch throws CommError naming the first task that differs. The graph must outlive the executor.
   void bind(const StepGraph& graph);
   bool is_bound(GraphKind kind) const;
-  /// Runs the bound graph of that kind; returns when every task is done or skipped. Rethrows the first failure of a body,
-  /// after which the executor must not be used again.
+  /// Runs the bound graph of that kind; returns when every task is done or skipped and no transfer is in flight, also after a failure.
+  /// Rethrows the first failure of a body or a transfer (IoError), after which the executor must not be used again.
   RunResult run(GraphKind kind, const RunInputs& inputs);
   /// The vocabulary's logits that the last kGenerate run wrote.
   const float* logits() const;

@@ -35,6 +35,10 @@ bool is_communication(Lane lane) {
   return lane == Lane::kGatherComm || lane == Lane::kScatterComm || lane == Lane::kMeshComm || lane == Lane::kSend || lane == Lane::kRecv;
 }
 
+bool is_asynchronous(Lane lane) {
+  return is_communication(lane) || lane == Lane::kDiskRead || lane == Lane::kDiskWrite;
+}
+
 std::string_view name_of(BufferTag tag) {
   static constexpr std::array<std::string_view, kBufferTagCount> kNames{
       "working",   "gradient", "master", "moments", "gathered", "micro-gradient", "activation", "saved", "activation-gradient",
@@ -69,8 +73,10 @@ std::string StepGraph::task_name(TaskId id) const {
       return cat(model::name_of(task.phase), " segment ", task.segment, micro);
     case TaskKind::kGather:
     case TaskKind::kScatter:
-    case TaskKind::kMove:
       return cat(name_of(task.kind), " ", chunks::name_of(task.plane), " of chunk ", task.chunk, micro);
+    case TaskKind::kMove:
+      if (task.chunk < 0) return cat(name_of(task.lane), " saved of segment ", task.segment, micro);
+      return cat(name_of(task.lane), " ", chunks::name_of(task.plane), " of chunk ", task.chunk, micro);
     case TaskKind::kNorm:
       return task.chunk >= 0 ? cat("norm of chunk ", task.chunk) : std::string("norm over ranks");
     case TaskKind::kUpdate:
@@ -177,7 +183,13 @@ Clocks::Clocks(const StepGraph& graph) : graph_(graph), clocks_(graph.tasks.size
       const auto l = static_cast<std::size_t>(graph.tasks[before].lane);
       clock[l] = std::max(clock[l], position_[before] + 1);
     };
-    if (tail[lane] != kNone) join(tail[lane]);
+    if (tail[lane] != kNone) {
+      if (is_asynchronous(task.lane)) {
+        clock = clocks_[tail[lane]];
+      } else {
+        join(tail[lane]);
+      }
+    }
     for (const TaskId wait : graph.waits_of(task)) join(wait);
     clocks_[id] = clock;
     position_[id] = length[lane]++;
@@ -196,6 +208,12 @@ BufferId GraphBuilder::add_buffer(const Buffer& buffer) {
   return static_cast<BufferId>(graph_.buffers.size()) - 1;
 }
 
+void GraphBuilder::hold(BufferId buffer) {
+  TaskId& first = graph_.buffers[buffer].first;
+  SLUICE_CHECK(first == kNone, graph_.buffer_name(buffer), " is in use already");
+  first = static_cast<TaskId>(graph_.tasks.size());
+}
+
 void GraphBuilder::add_wait(TaskId on, Clocks::Clock& clock) {
   const auto lane = static_cast<std::size_t>(graph_.tasks[on].lane);
   if (clock[lane] > position_[on]) return;  // implied
@@ -205,7 +223,7 @@ void GraphBuilder::add_wait(TaskId on, Clocks::Clock& clock) {
   clock[lane] = std::max(clock[lane], position_[on] + 1);
 }
 
-TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses) {
+TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses, TaskId after) {
   const TaskId id = static_cast<TaskId>(graph_.tasks.size());
   const auto lane = static_cast<std::size_t>(task.lane);
   task.first_use = static_cast<std::uint32_t>(graph_.uses.size());
@@ -216,14 +234,17 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses) {
   Clocks::Clock clock{};
   if (lane_tail_[lane] != kNone) {
     clock = clocks_[lane_tail_[lane]];
-    clock[lane] = std::max(clock[lane], position_[lane_tail_[lane]] + 1);
+    if (!is_asynchronous(task.lane)) clock[lane] = std::max(clock[lane], position_[lane_tail_[lane]] + 1);
   }
   // Latest first: a later task's clock implies more.
   candidates_.clear();
   const auto candidate = [&](TaskId on) {
-    if (on != kNone) candidates_.push_back(on);
+    if (on != kNone && graph_.tasks[on].lane != task.lane) candidates_.push_back(on);
   };
-  candidate(governor_);
+  // Also on its own lane, where those served there are several at a time: a rank that is told of a cancel must not have begun what
+  // another skips.
+  if (governor_ != kNone) candidates_.push_back(governor_);
+  candidate(after);
   for (const Use& use : uses) {
     const Hazards& hazards = hazards_[use.buffer];
     candidate(hazards.writer);

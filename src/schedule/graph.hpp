@@ -48,10 +48,15 @@ inline constexpr int kLaneCount = 11;
 std::string_view name_of(Lane lane);
 /// Lanes served by the thread that owns communication.
 bool is_communication(Lane lane);
+/// Lanes that have several tasks under way: a task may start as soon as those before it have started. They complete in order.
+bool is_asynchronous(Lane lane);
 
 using TaskId = std::uint32_t;
 using BufferId = std::uint32_t;
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+inline constexpr std::int64_t kBufferAlignment = 64;  // bytes: a cache line, and the widest vector
+inline constexpr std::int64_t kDiskAlignment = 4096;  // bytes: every disk's sectors divide it, and a page
 
 /// What a buffer is for: its accounting tag and, with `index`, its name for people.
 enum class BufferTag : std::uint8_t {
@@ -72,7 +77,7 @@ inline constexpr int kBufferTagCount = 12;
 std::string_view name_of(BufferTag tag);
 
 /// A planned range of one tier's arena. Persistent ones keep their contents between runs and stand at the same offset in every
-/// graph of a set; the others live from their first to their last task.
+/// graph of a set; the others live from their first task, or from where they are held, to their last.
 struct Buffer {
   BufferTag tag = BufferTag::kWorkspace;
   spec::Tier tier = spec::Tier::kDevice;
@@ -81,7 +86,7 @@ struct Buffer {
   std::int32_t micro = -1;  // micro-batch, or -1
   std::int64_t bytes = 0;
   std::int64_t offset = -1;  // in its tier's arena; set by placement
-  TaskId first = kNone;      // in the linear order
+  TaskId first = kNone;      // in the linear order: since when, and until when its bytes are its own
   TaskId last = kNone;
 };
 
@@ -126,10 +131,10 @@ struct Task {
   chunks::Plane plane = chunks::Plane::kWorking;  // gather, scatter, move: of the source
   AgreeRole agree_role = AgreeRole::kStart;
   bool can_cancel = false;        // agree: a stop request cancels the step here
-  bool accumulate = false;        // scatter: added to the shard
+  bool accumulate = false;        // scatter, move: added to what stands in the target
   std::int32_t governed_by = -1;  // ordinal of the agree that can cancel this task; -1: none yet
-  std::int32_t segment = -1;      // compute
-  std::int32_t chunk = -1;        // gather, scatter, norm, update, foreign
+  std::int32_t segment = -1;      // compute; move of what a segment saved
+  std::int32_t chunk = -1;        // gather, scatter, move of a plane, norm, update, foreign
   std::int32_t micro = -1;
   std::int32_t sequence = -1;  // place in its lane's sequence of collectives; -1: not a collective
   std::uint32_t first_use = 0, use_count = 0;
@@ -146,8 +151,10 @@ class StepGraph {
   GraphKind kind = GraphKind::kStep;
   std::vector<Task> tasks;
   std::vector<Buffer> buffers;
-  std::vector<Use> uses;      // of all tasks, task by task
-  std::vector<TaskId> waits;  // of all tasks, task by task; same-lane order is implied and not listed
+  std::vector<Use> uses;  // of all tasks, task by task
+  // Of all tasks, task by task. What a lane's order implies is not listed; nor that of two tasks of an asynchronous lane on one buffer,
+  // which those who serve it keep.
+  std::vector<TaskId> waits;
 
   std::span<const Use> uses_of(const Task& task) const { return {uses.data() + task.first_use, task.use_count}; }
   std::span<const TaskId> waits_of(const Task& task) const { return {waits.data() + task.first_wait, task.wait_count}; }
@@ -156,6 +163,8 @@ class StepGraph {
   std::string task_name(TaskId id) const;  // "forward layer 3 attention, micro-batch 0"
   std::string buffer_name(BufferId id) const;
 
+  /// Where buffers of each tier may begin: multiples of this many bytes, the same in all graphs of a set.
+  std::array<std::int64_t, spec::kTierCount> alignment{kBufferAlignment, kBufferAlignment, kBufferAlignment};
   /// Bytes of each tier's arena that the graph needs; after placement.
   std::array<std::int64_t, spec::kTierCount> arena_bytes{};
   std::array<std::int64_t, spec::kTierCount> persistent_bytes{};
@@ -176,11 +185,11 @@ class StepGraph {
   void dump(std::ostream& out) const;
 };
 
-/// Per task, for every lane, how many of that lane's tasks are certainly complete before it starts (its own lane counts those
-/// before it). Task a happens before b iff clock(b)[lane(a)] > position of a in its lane.
+/// Per task, for every lane, how many of that lane's tasks are certainly complete when it starts.
 class Clocks {
  public:
   explicit Clocks(const StepGraph& graph);
+  /// Whether a is complete when b starts.
   bool happens_before(TaskId a, TaskId b) const;
 
  private:
@@ -197,8 +206,13 @@ class GraphBuilder {
  public:
   explicit GraphBuilder(GraphKind kind) { graph_.kind = kind; }
   BufferId add_buffer(const Buffer& buffer);
-  /// Appends `task` (its use and wait fields are filled here).
-  TaskId add_task(Task task, std::span<const Use> uses);
+  /// Gives a buffer its bytes from the next task on, though a later one is the first to use it: so that this one need not wait for those
+  /// who leave theirs in between.
+  void hold(BufferId buffer);
+  /// Appends `task` (its use and wait fields are filled here). `after`: a task that it waits for, whatever it uses.
+  TaskId add_task(Task task, std::span<const Use> uses, TaskId after = kNone);
+  /// The last task emitted on a lane; kNone before the first.
+  TaskId last_of(Lane lane) const { return lane_tail_[static_cast<std::size_t>(lane)]; }
   /// From now on every task waits for this agree and is skipped if it (or one before it) cancels the step.
   void govern_by(TaskId agree);
   std::int32_t agree_count() const { return agree_count_; }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -102,7 +104,7 @@ struct Lifetime {
   TaskId first;
   TaskId last;  // until when its bytes are held
   std::uint32_t compute_tasks;
-  std::int64_t bytes;  // a multiple of kBufferAlignment
+  std::int64_t bytes;  // a multiple of the tier's alignment
 };
 
 /// The transient buffers of one tier, by first and by last use.
@@ -157,8 +159,13 @@ Arrangement arrange(const Transients& transients, std::uint32_t longest_short) {
 }
 
 /// Where the line between short and long is drawn, in compute tasks: a buffer of one segment and its neighbour; with a gather
-/// ahead of it and a recompute; some layers. Which is best depends on the plan, so each is tried.
-constexpr std::array<std::uint32_t, 3> kLongestShort{5, 1, 24};
+/// ahead of it and a recompute; some layers. Which is best depends on the plan, so each is tried. Off the device, where staging comes
+/// and goes in its own order, all at one end first.
+constexpr std::array<std::uint32_t, 4> kLongestShort{std::numeric_limits<std::uint32_t>::max(), 5, 1, 24};
+std::span<const std::uint32_t> lines_of(std::size_t tier) {
+  const std::span<const std::uint32_t> lines(kLongestShort);
+  return tier == static_cast<std::size_t>(spec::Tier::kDevice) ? lines.subspan(1) : lines;
+}
 // Closer to the bytes held at once than this isn't worth another try.
 constexpr std::int64_t kGoodEnough = 100;  // waste below 1 / 100
 
@@ -166,7 +173,8 @@ constexpr std::int64_t kGoodEnough = 100;  // waste below 1 / 100
 
 void place(StepGraph& graph, int slack) {
   const std::size_t tasks = graph.tasks.size();
-  // Last user per buffer and lane, and the compute tasks before every task.
+  // First user per buffer, last one per buffer and lane, and the compute tasks before every task.
+  std::vector<TaskId> first_user(graph.buffers.size(), kNone);
   std::vector<std::array<TaskId, kLaneCount>> last_user(graph.buffers.size());
   for (auto& users : last_user) users.fill(kNone);
   std::vector<std::uint32_t> compute_before(tasks);
@@ -175,11 +183,15 @@ void place(StepGraph& graph, int slack) {
     const Task& task = graph.tasks[id];
     compute_before[id] = static_cast<std::uint32_t>(compute_tasks.size());
     if (task.lane == Lane::kCompute) compute_tasks.push_back(id);
-    for (const Use& use : graph.uses_of(task)) last_user[use.buffer][static_cast<std::size_t>(task.lane)] = id;
+    for (const Use& use : graph.uses_of(task)) {
+      if (first_user[use.buffer] == kNone) first_user[use.buffer] = id;
+      last_user[use.buffer][static_cast<std::size_t>(task.lane)] = id;
+    }
   }
-  // Bytes that a collective takes from a buffer are held while the next compute tasks run.
+  // Bytes that a collective or a download takes from a buffer are held while the next compute tasks run.
   const auto held_until = [&](TaskId last) {
-    if (slack == 0 || !is_communication(graph.tasks[last].lane) || compute_tasks.empty()) return last;
+    const Lane lane = graph.tasks[last].lane;
+    if (slack == 0 || !(is_communication(lane) || lane == Lane::kDownload) || compute_tasks.empty()) return last;
     const std::size_t through =
         std::min(compute_tasks.size(), static_cast<std::size_t>(compute_before[last]) + static_cast<std::size_t>(slack));
     return through == 0 ? last : std::max(last, compute_tasks[through - 1]);
@@ -190,13 +202,13 @@ void place(StepGraph& graph, int slack) {
   for (BufferId id = 0; id < graph.buffers.size(); ++id) {
     Buffer& buffer = graph.buffers[id];
     const auto tier = static_cast<std::size_t>(buffer.tier);
-    const std::int64_t bytes = round_up(buffer.bytes, kBufferAlignment);
+    const std::int64_t bytes = round_up(buffer.bytes, graph.alignment[tier]);
     if (buffer.persistent) {
       buffer.offset = graph.persistent_bytes[tier];
       graph.persistent_bytes[tier] += bytes;
-    } else if (buffer.first != kNone && bytes == 0) {
+    } else if (buffer.last != kNone && bytes == 0) {
       buffer.offset = 0;
-    } else if (buffer.first != kNone) {
+    } else if (buffer.last != kNone) {
       transients[tier].lives.push_back(
           {id, buffer.first, held_until(buffer.last), compute_before[buffer.last] - compute_before[buffer.first], bytes});
       change[tier].resize(tasks + 1);
@@ -216,7 +228,7 @@ void place(StepGraph& graph, int slack) {
     graph.live_bytes_peak[tier] = 0;
     for (const std::int64_t bytes : change[tier]) graph.live_bytes_peak[tier] = std::max(graph.live_bytes_peak[tier], live += bytes);
     Arrangement best;
-    for (const std::uint32_t longest_short : kLongestShort) {
+    for (const std::uint32_t longest_short : lines_of(tier)) {
       Arrangement arrangement = arrange(here, longest_short);
       if (best.offsets.empty() || arrangement.bytes < best.bytes) best = std::move(arrangement);
       if (best.bytes - held_peak <= held_peak / kGoodEnough) break;
@@ -228,7 +240,7 @@ void place(StepGraph& graph, int slack) {
       graph.buffers[life.buffer].offset = graph.persistent_bytes[tier] + best.offsets[i];
       owners.take(best.offsets[i], best.offsets[i] + life.bytes, life.buffer, [&](BufferId old) {
         for (const TaskId user : last_user[old]) {
-          if (user != kNone) reuse_waits.emplace_back(life.first, user);
+          if (user != kNone) reuse_waits.emplace_back(first_user[life.buffer], user);
         }
       });
     }
@@ -255,7 +267,13 @@ void place(StepGraph& graph, int slack) {
       const auto l = static_cast<std::size_t>(graph.tasks[on].lane);
       clock[l] = std::max(clock[l], position[on] + 1);
     };
-    if (tail[lane] != kNone) join(tail[lane]);
+    if (tail[lane] != kNone) {
+      if (is_asynchronous(task.lane)) {
+        clock = clocks[tail[lane]];
+      } else {
+        join(tail[lane]);
+      }
+    }
     wanted.assign(graph.waits_of(task).begin(), graph.waits_of(task).end());
     for (; next_reuse < reuse_waits.size() && reuse_waits[next_reuse].first == id; ++next_reuse)
       wanted.push_back(reuse_waits[next_reuse].second);

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "base/units.hpp"
+#include "schedule/place.hpp"
 #include "schedule/staging.hpp"
 
 namespace sluice::schedule {
@@ -13,29 +15,9 @@ namespace {
 constexpr double kFloatBytes = sizeof(float);
 // Of an update, an element in f32: the parameter read and written, its gradient read; each moment read and written.
 constexpr double kUpdateBytes = 12, kMomentBytes = 8;
+// Of the file engine, measured: memory/README.md.
+constexpr double kDiskCoreSeconds = 0.01e-9;  // a byte
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-
-double amount_of(const Price& price, Resource resource) {
-  switch (resource) {
-    case Resource::kCores:
-      return price.core_seconds;
-    case Resource::kCommThread:
-      return price.comm_thread_seconds;
-    case Resource::kMemory:
-      return price.memory_bytes;
-    case Resource::kDevice:
-      return price.device_seconds;
-    case Resource::kLink:
-      return price.link_bytes;
-    case Resource::kDiskRead:
-      return price.disk_read_bytes;
-    case Resource::kDiskWrite:
-      return price.disk_write_bytes;
-    case Resource::kLatency:
-      break;
-  }
-  return price.latency_seconds;
-}
 
 /// Of a backward's products, those for the gradients of frozen matrices: 2 flops a token and element.
 double frozen_part(const model::Model& model, const optim::Grouping& grouping, const model::Segment& segment, model::Phase phase,
@@ -59,9 +41,36 @@ double positive(double value, const char* name) {
 
 }  // namespace
 
+double amount_of(const Price& price, Resource resource) {
+  switch (resource) {
+    case Resource::kCores:
+      return price.core_seconds;
+    case Resource::kCommThread:
+      return price.comm_thread_seconds;
+    case Resource::kMemory:
+      return price.memory_bytes;
+    case Resource::kDevice:
+      return price.device_seconds;
+    case Resource::kLink:
+      return price.link_bytes;
+    case Resource::kUpload:
+      return price.upload_bytes;
+    case Resource::kDownload:
+      return price.download_bytes;
+    case Resource::kDiskRead:
+      return price.disk_read_bytes;
+    case Resource::kDiskWrite:
+      return price.disk_write_bytes;
+    case Resource::kLatency:
+      break;
+  }
+  return price.latency_seconds;
+}
+
 std::string_view name_of(Resource resource) {
-  static constexpr std::array<std::string_view, kResourceCount> kNames{"cores", "communication thread", "memory bandwidth", "device",
-                                                                       "links", "disk reads",           "disk writes",      "latency"};
+  static constexpr std::array<std::string_view, kResourceCount> kNames{
+      "cores",     "communication thread", "memory bandwidth", "device", "links", "uploads",
+      "downloads", "disk reads",           "disk writes",      "latency"};
   const auto i = static_cast<std::size_t>(resource);
   return i < kNames.size() ? kNames[i] : std::string_view("?");
 }
@@ -86,6 +95,20 @@ PriceList::PriceList(const spec::MachineSpec& machine, int ranks, int threads)
   } else if (machine.link_bytes_per_second > 0) {
     limit(Resource::kLink, machine.link_bytes_per_second / ranks_per_node_);
   }
+  if (on_device_) {
+    if (machine.upload_bytes_per_second > 0) limit(Resource::kUpload, machine.upload_bytes_per_second);
+    if (machine.download_bytes_per_second > 0) limit(Resource::kDownload, machine.download_bytes_per_second);
+  }
+  const spec::DiskSpeed& disk = machine.disk;
+  if (disk.read_bytes_per_second > 0) limit(Resource::kDiskRead, disk.read_bytes_per_second / ranks_per_node_);
+  if (disk.write_bytes_per_second > 0) limit(Resource::kDiskWrite, disk.write_bytes_per_second / ranks_per_node_);
+  both_directions_ = capacities_;
+  const auto beside = [&](Resource resource, double measured) {
+    double& capacity = both_directions_[static_cast<std::size_t>(resource)];
+    capacity = measured > 0 ? std::min(capacity, measured / ranks_per_node_) : capacity / 2;
+  };
+  beside(Resource::kDiskRead, disk.read_beside_write);
+  beside(Resource::kDiskWrite, disk.write_beside_read);
 }
 
 Price PriceList::task() const {
@@ -93,11 +116,14 @@ Price PriceList::task() const {
 }
 
 Price PriceList::passes(double bytes) const {
+  if (!on_device_) return host_passes(bytes);
   Price price = task();
-  if (on_device_) {
-    price.device_seconds = bytes / positive(machine_.device_memory_bytes_per_second, "device_memory_bytes_per_second");
-    return price;
-  }
+  price.device_seconds = bytes / positive(machine_.device_memory_bytes_per_second, "device_memory_bytes_per_second");
+  return price;
+}
+
+Price PriceList::host_passes(double bytes) const {
+  Price price = task();
   price.memory_bytes = bytes;
   price.cores = threads_;
   price.core_seconds = bytes / capacities_[static_cast<std::size_t>(Resource::kMemory)] * threads_;
@@ -211,10 +237,11 @@ Price PriceList::scatter(std::int64_t elements, bool accumulate) const {
   return exchange(machine_.scatter, "scatter.bytes_per_second", received, received + (accumulate ? 3 : 2) * own);
 }
 
-Price PriceList::update(std::int64_t elements, const optim::Grouping& grouping) const {
-  Price price = task();
+Price PriceList::update(std::int64_t elements, const optim::Grouping& grouping, bool on_host) const {
   const double copy_bytes = grouping.storage == DType::kF32 ? 0 : static_cast<double>(size_of(grouping.storage));
   const double bytes = static_cast<double>(elements) * (kUpdateBytes + kMomentBytes * grouping.moments + copy_bytes);
+  if (on_device_ && on_host) return host_passes(bytes);  // what was measured is the device's
+  Price price = task();
   const double seconds = bytes / positive(machine_.update_bytes_per_second, "update_bytes_per_second");
   if (on_device_) {
     price.device_seconds = seconds;
@@ -229,8 +256,40 @@ Price PriceList::update(std::int64_t elements, const optim::Grouping& grouping) 
   return price;
 }
 
-Price PriceList::norm(std::int64_t elements) const {
-  return passes(static_cast<double>(elements) * kFloatBytes);
+Price PriceList::norm(std::int64_t elements, bool on_host) const {
+  const double bytes = static_cast<double>(elements) * kFloatBytes;
+  return on_host ? host_passes(bytes) : passes(bytes);
+}
+
+Price PriceList::move(Lane lane, std::int64_t bytes, bool accumulate) const {
+  const auto amount = static_cast<double>(bytes);
+  const double one_core = std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
+  if (lane == Lane::kDiskRead || lane == Lane::kDiskWrite) {
+    SLUICE_CHECK(machine_.disk.read_bytes_per_second > 0 && machine_.disk.write_bytes_per_second > 0, "a plan with a disk on machine ",
+                 machine_.name, ", of which no disk is known");
+    Price price = task();
+    (lane == Lane::kDiskRead ? price.disk_read_bytes : price.disk_write_bytes) = amount;
+    price.memory_bytes = amount;
+    price.core_seconds = amount * kDiskCoreSeconds;
+    price.cores = one_core;
+    return price;
+  }
+  SLUICE_CHECK(lane == Lane::kUpload || lane == Lane::kDownload, "a move on lane ", name_of(lane));
+  const double rate = lane == Lane::kUpload ? machine_.upload_bytes_per_second : machine_.download_bytes_per_second;
+  if (on_device_) {
+    Price price = accumulate ? host_passes(2 * amount) : task();
+    price.memory_bytes += amount;
+    (lane == Lane::kUpload ? price.upload_bytes : price.download_bytes) = amount;
+    positive(rate, "upload_bytes_per_second or download_bytes_per_second");
+    return price;
+  }
+  const double traffic = (accumulate ? 3 : 2) * amount, memory = capacities_[static_cast<std::size_t>(Resource::kMemory)];
+  const double seconds = rate > 0 ? traffic / (2 * rate) : traffic / memory;
+  Price price = task();
+  price.cores = one_core;
+  price.core_seconds = seconds * one_core;
+  price.memory_bytes = std::min(traffic, seconds * memory);
+  return price;
 }
 
 Price PriceList::agree() const {
@@ -273,6 +332,32 @@ Demand demand_of(const Price& price, const Capacities& capacities) {
 
 double PriceList::alone_seconds(const Price& price) const {
   return price.latency_seconds + demand_of(price, capacities_).seconds;
+}
+
+double disk_seconds(const PriceList& list, double read_bytes, double write_bytes) {
+  if (read_bytes + write_bytes == 0) return 0;  // there may be no disk
+  constexpr auto kRead = static_cast<std::size_t>(Resource::kDiskRead), kWrite = static_cast<std::size_t>(Resource::kDiskWrite);
+  const Capacities &alone = list.capacities(), &both = list.capacities_of_both_directions();
+  const double in_turn = read_bytes / alone[kRead] + write_bytes / alone[kWrite];
+  const double together = std::min(read_bytes / both[kRead], write_bytes / both[kWrite]);
+  const double at_once =
+      together + (read_bytes - together * both[kRead]) / alone[kRead] + (write_bytes - together * both[kWrite]) / alone[kWrite];
+  return std::min(in_turn, at_once);
+}
+
+std::int64_t moved_bytes(const StepGraph& graph, const Task& task, const BuildInputs& inputs) {
+  const Use *source = graph.use_of(task, Role::kSource), *target = graph.use_of(task, Role::kTarget);
+  SLUICE_CHECK(task.kind == TaskKind::kMove && source != nullptr && target != nullptr, "a ", name_of(task.kind), " task moves nothing");
+  std::int64_t bytes = 0;
+  if (task.chunk >= 0) {
+    const std::int64_t elements = inputs.layout->chunks()[static_cast<std::size_t>(task.chunk)].elements;
+    bytes =
+        (inputs.plan.zero_stage == 0 ? elements : chunks::largest_shard(elements, inputs.ranks)) * inputs.layout->element_bytes(task.plane);
+  } else {
+    bytes = std::min(graph.buffers[source->buffer].bytes, graph.buffers[target->buffer].bytes);
+  }
+  const bool is_disk = task.lane == Lane::kDiskRead || task.lane == Lane::kDiskWrite;
+  return is_disk ? round_up(bytes, kDiskAlignment) : bytes;
 }
 
 std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs, const spec::MachineSpec& machine) {
@@ -331,15 +416,18 @@ std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs
         }
         break;
       case TaskKind::kNorm:
-        prices.push_back(task.chunk >= 0 ? list.norm(shard_of(task)) : list.agree());
+        prices.push_back(task.chunk >= 0 ? list.norm(shard_of(task), task.lane == Lane::kHostCompute) : list.agree());
         break;
       case TaskKind::kUpdate:
-        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task), layout.grouping()));
+        prices.push_back(list.update(inputs.plan.zero_stage == 0 ? elements_of(task) : shard_of(task), layout.grouping(),
+                                     task.lane == Lane::kHostCompute));
         break;
       case TaskKind::kForeign:
         prices.push_back(list.save(shard_of(task)));
         break;
       case TaskKind::kMove:
+        prices.push_back(list.move(task.lane, moved_bytes(graph, task, inputs), task.accumulate));
+        break;
       case TaskKind::kSend:
       case TaskKind::kRecv:
       case TaskKind::kCollective:

@@ -35,7 +35,7 @@ struct Server {
 class Simulator {
  public:
   Simulator(const StepGraph& graph, std::span<const Price> prices, const spec::MachineSpec& machine, const SimulateOptions& options)
-      : graph_(graph), prices_(prices), machine_(machine), capacities_(PriceList(machine, options.ranks, 1).capacities()) {
+      : graph_(graph), prices_(prices), machine_(machine), list_(machine, options.ranks, 1), capacities_(list_.capacities()) {
     SLUICE_CHECK(prices.size() == graph.tasks.size(), prices.size(), " prices for ", graph.tasks.size(), " tasks");
     make_servers(options);
   }
@@ -152,7 +152,7 @@ class Simulator {
       rising[0]->limiter = rising[0]->demand.binding;
       return;
     }
-    Capacities left = capacities_;
+    Capacities left = uses_disk_both_ways(rising, count) ? list_.capacities_of_both_directions() : capacities_;
     double level = 0;
     while (count > 0) {
       double rise = 1 - level;
@@ -184,6 +184,15 @@ class Simulator {
       if (scarce == kSharedResourceCount) return;
       count = kept;
     }
+  }
+
+  static bool uses_disk_both_ways(const std::array<Server*, kMostServers>& servers, std::size_t count) {
+    bool reads = false, writes = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      reads = reads || servers[i]->demand.rate[static_cast<std::size_t>(Resource::kDiskRead)] > 0;
+      writes = writes || servers[i]->demand.rate[static_cast<std::size_t>(Resource::kDiskWrite)] > 0;
+    }
+    return reads && writes;
   }
 
   double time_to_next_event() const {
@@ -258,7 +267,8 @@ class Simulator {
   const StepGraph& graph_;
   std::span<const Price> prices_;
   const spec::MachineSpec& machine_;
-  Capacities capacities_;
+  const PriceList list_;
+  const Capacities& capacities_;
   std::vector<Server> servers_;
   std::array<int, kLaneCount> thread_of_lane_{};
   double now_ = 0;

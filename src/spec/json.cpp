@@ -233,7 +233,7 @@ void visit(V& v, T& l) {
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, TrainingSpec>
 void visit(V& v, T& t) {
-  auto& [batch, optimizer, schedule, seed, precision, loss_scale, trainable] = t;
+  auto& [batch, optimizer, schedule, seed, precision, loss_scale, trainable, skips_overflow, document_attention] = t;
   v("batch", batch);
   v("optimizer", optimizer);
   v("schedule", schedule);
@@ -241,6 +241,8 @@ void visit(V& v, T& t) {
   v("precision", precision);
   v("loss_scale", loss_scale);
   v("trainable", trainable);
+  v.unless_default("skips_overflow", skips_overflow, false);
+  v.unless_default("document_attention", document_attention, false);
 }
 
 template <typename V, typename T>
@@ -317,9 +319,9 @@ template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, MachineSpec>
 void visit(V& v, T& m) {
   auto& [name, device, device_name, isa, ranks_per_node, cores_per_node, threads_per_rank, flops_per_core, device_flops,
-         device_memory_bytes_per_second, memory_bytes_per_second, update_bytes_per_second, gather, scatter, link_bytes_per_second,
-         link_latency_seconds, agree_seconds, task_seconds, wake_seconds, device_bytes, host_bytes, unplanned_bytes, disk, segments,
-         sources] = m;
+         device_memory_bytes_per_second, memory_bytes_per_second, update_bytes_per_second, upload_bytes_per_second,
+         download_bytes_per_second, gather, scatter, link_bytes_per_second, link_latency_seconds, agree_seconds, task_seconds, wake_seconds,
+         device_bytes, host_bytes, unplanned_bytes, disk, segments, sources] = m;
   v("name", name);
   v("device", device);
   v("device_name", device_name);
@@ -332,6 +334,8 @@ void visit(V& v, T& m) {
   v("device_memory_bytes_per_second", device_memory_bytes_per_second);
   v("memory_bytes_per_second", memory_bytes_per_second);
   v("update_bytes_per_second", update_bytes_per_second);
+  v.unless_default("upload_bytes_per_second", upload_bytes_per_second, 0.0);
+  v.unless_default("download_bytes_per_second", download_bytes_per_second, 0.0);
   v("gather", gather);
   v("scatter", scatter);
   v("link_bytes_per_second", link_bytes_per_second);

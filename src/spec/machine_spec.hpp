@@ -33,7 +33,7 @@ struct SegmentTime {
 struct DiskSpeed {
   double read_bytes_per_second = 0;  // 0: no disk was measured
   double write_bytes_per_second = 0;
-  double read_beside_write = 0;  // the same while both go on
+  double read_beside_write = 0;  // the same while both go on; 0: not measured, then half of each is left
   double write_beside_read = 0;
   std::int64_t block_bytes = 1 << 20;  // of a request, and how many in flight: what these were measured with
   int depth = 32;
@@ -54,16 +54,20 @@ struct MachineSpec {
   double device_memory_bytes_per_second = 0;  // of one rank's device; 0 on cpu
   double memory_bytes_per_second = 10e9;      // of the node, read + write, all ranks busy
   double update_bytes_per_second = 10e9;      // optimizer traffic (28 B an element in fp32) of one rank, all ranks busy
-  LinearCost gather;                          // receiving `bytes` from the group's other ranks into a region, per rank
-  LinearCost scatter;                         // reducing and receiving `bytes` of gradient slices, per rank
-  double link_bytes_per_second = 0;           // of a node's network, each way, shared by its ranks; 0: `gather` and `scatter` say it all
-  double link_latency_seconds = 0;            // what a collective over several nodes takes on top
-  double agree_seconds = 50e-6;               // a tiny all-reduce over all ranks
-  double task_seconds = 1e-6;                 // executor overhead of a task
-  double wake_seconds = 20e-6;                // from a task's completion to the start of one that waited for it on another lane
-  std::int64_t device_bytes = 0;              // free for one rank's device arena
-  std::int64_t host_bytes = 0;                // free on the node
-  std::int64_t unplanned_bytes = 0;           // measured outside the arenas, per rank
+  // Copies between host memory and one rank's device arena, per rank and direction, all ranks busy; on "cpu" of one thread. 0: not
+  // measured; then on "cpu" the memory's speed sets the limit, and elsewhere nothing leaves the device.
+  double upload_bytes_per_second = 0;
+  double download_bytes_per_second = 0;
+  LinearCost gather;                 // receiving `bytes` from the group's other ranks into a region, per rank
+  LinearCost scatter;                // reducing and receiving `bytes` of gradient slices, per rank
+  double link_bytes_per_second = 0;  // of a node's network, each way, shared by its ranks; 0: `gather` and `scatter` say it all
+  double link_latency_seconds = 0;   // what a collective over several nodes takes on top
+  double agree_seconds = 50e-6;      // a tiny all-reduce over all ranks
+  double task_seconds = 1e-6;        // executor overhead of a task
+  double wake_seconds = 20e-6;       // from a task's completion to the start of one that waited for it on another lane
+  std::int64_t device_bytes = 0;     // free for one rank's device arena
+  std::int64_t host_bytes = 0;       // free on the node
+  std::int64_t unplanned_bytes = 0;  // measured outside the arenas, per rank
   DiskSpeed disk;
   std::vector<SegmentTime> segments;
   std::map<std::string, std::string> sources;  // key -> where the number comes from

@@ -1,7 +1,6 @@
 #pragma once
 // What a model is, as a value: enough to plan for it without building it.
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -54,9 +53,6 @@ struct ModelSpec {
 
   std::int64_t key_value_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   std::int64_t head_width() const { return head_dim == 0 ? hidden / heads : head_dim; }
-  /// The longest row of tokens the model is computed for: its positions, and no more than its window, within which sliding
-  /// attention is plain causal attention.
-  std::int64_t longest_sequence() const { return sliding_window == 0 ? context : std::min(context, sliding_window); }
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 

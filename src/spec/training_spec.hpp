@@ -138,6 +138,8 @@ struct TrainingSpec {
   Precision precision = Precision::kFp32;
   LossScaleSpec loss_scale;
   std::vector<std::string> trainable;  // regular expressions (ECMAScript); a parameter whose name none finds is frozen. Empty: all train
+  bool skips_overflow = false;         // bf16: a step whose loss or gradients aren't finite changes nothing, as fp16's always do
+  bool document_attention = false;     // rows hold several documents, at each of which attention and positions restart
   friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
 };
 

@@ -1,6 +1,7 @@
 #include "train/engine.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "base/check.hpp"
@@ -16,7 +17,10 @@
 namespace sluice::train {
 
 using chunks::Plane;
+using schedule::BufferId;
 using schedule::GraphKind;
+using schedule::Role;
+using spec::Tier;
 
 namespace {
 constexpr std::array<GraphKind, 5> kGraphs{GraphKind::kStep, GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate,
@@ -29,7 +33,7 @@ struct Engine::Impl {
       : setup(given),
         modules(parallel::make_unsharded_modules()),
         model(model::build_model(given.model, *modules)),
-        grouping(optim::group_parameters(model, given.training)),
+        grouping(given.trains ? optim::group_parameters(model, given.training) : optim::freeze_parameters(model, given.training.precision)),
         layout(model.params, grouping, given.plan.chunk_elements),
         ops(ops::make_cpu_context(given.plan.threads)) {
     ops.backend = given.backend;
@@ -47,12 +51,28 @@ struct Engine::Impl {
   std::array<std::unique_ptr<memory::Arena>, spec::kTierCount> arenas;
   std::unique_ptr<memory::Ledger> ledger;
   std::vector<memory::Reservation> reservations;
+  std::vector<std::string> notes;
+  std::optional<schedule::DiskState> disk;
   std::unique_ptr<schedule::Executor> executor;
   std::vector<HeldPiece> owned, held;
-  std::map<std::pair<Plane, int>, std::vector<std::size_t>> owned_of_chunk;
+  /// A piece and where it begins: an element of its chunk, or a byte of its part.
+  struct Placed {
+    std::size_t piece;
+    std::int64_t begin;
+  };
+  std::map<std::pair<Plane, int>, std::vector<Placed>> owned_of_chunk;
+  /// This rank's part of a chunk's plane that stands on disk.
+  struct DiskPart {
+    BufferId id;
+    std::int64_t bytes;  // perhaps 0
+    std::int64_t room;   // what the largest rank's part takes
+    std::vector<Placed> held;
+  };
+  std::vector<DiskPart> disk_parts;
   std::int64_t adam_count = 0;
   spec::UpdateInputs pending;
   std::optional<optim::LossScaler> scaler;
+  int overflows = 0;  // in a row, without a scaler
 
   int ranks() const { return setup.group->size(); }
   int rank() const { return setup.group->rank(); }
@@ -63,9 +83,11 @@ struct Engine::Impl {
               .plan = setup.plan,
               .sequence_length = setup.training.batch.sequence_length,
               .ranks = ranks(),
+              .document_attention = setup.training.document_attention,
               .needs_norm = optim::needs_norm(setup.training),
               .segments_between_agrees = setup.segments_between_agrees};
     for (const GraphKind kind : kGraphs) {
+      if (!setup.trains && (kind == GraphKind::kStep || kind == GraphKind::kFlush)) continue;
       schedule::StepGraph graph = schedule::build(kind, inputs);
       if (setup.verify_graphs) {
         schedule::check_order(graph);
@@ -91,18 +113,58 @@ struct Engine::Impl {
     const auto bytes = arena_bytes();
     constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
     const std::int64_t device_budget = setup.device_budget_bytes > 0 ? setup.device_budget_bytes : kUnlimited;
-    ledger = std::make_unique<memory::Ledger>(std::array<std::int64_t, spec::kTierCount>{device_budget, kUnlimited, 0});
-    for (const spec::Tier tier : {spec::Tier::kDevice, spec::Tier::kHost}) {
+    const std::int64_t disk_budget = setup.swap ? kUnlimited : 0;  // how much there really is, the disks say
+    ledger = std::make_unique<memory::Ledger>(std::array<std::int64_t, spec::kTierCount>{device_budget, kUnlimited, disk_budget});
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
       reservations.push_back(ledger->reserve(tier, "the plan's arena", bytes[static_cast<std::size_t>(tier)]));
     }
-    arenas[static_cast<std::size_t>(spec::Tier::kHost)] = std::make_unique<memory::Arena>(
-        spec::Tier::kHost, memory::make_plain_backing(bytes[static_cast<std::size_t>(spec::Tier::kHost)], "host arena"));
+    constexpr auto kHost = static_cast<std::size_t>(Tier::kHost);
+    arenas[kHost] = std::make_unique<memory::Arena>(Tier::kHost, make_host_backing(bytes[kHost]));
+  }
+
+  std::unique_ptr<memory::Backing> make_host_backing(std::int64_t bytes) {
+    const bool moves = setup.plan.uses_tier(Tier::kHost) || setup.plan.uses_tier(Tier::kDisk);
+    if (!moves) return memory::make_plain_backing(bytes, "host arena");
+    memory::PinnedBacking pinned = memory::make_pinned_backing(bytes, "host arena");
+    if (!pinned.note.empty()) notes.push_back(pinned.note);
+    return std::move(pinned.backing);
+  }
+
+  bool uses_disk() const { return arena_bytes()[static_cast<std::size_t>(Tier::kDisk)] > 0; }
+
+  /// Before any rank takes its share, one of each node looks whether there is room for all.
+  void check_disks() const {
+    if (!uses_disk() || setup.group->node_rank() != 0) return;
+    std::vector<memory::SpaceClaim> claims = setup.swap->claims;
+    const auto paths = static_cast<std::int64_t>(setup.swap->paths.size());
+    std::int64_t share = arena_bytes()[static_cast<std::size_t>(Tier::kDisk)];
+    if (paths > 1) share = round_up(divide_up(share, paths), setup.swap->engine.block_bytes);
+    const int ranks_here = setup.group->node_size();
+    for (const std::string& path : setup.swap->paths)
+      claims.push_back(
+          {path, cat("swap of ", ranks_here, ranks_here == 1 ? " rank" : " ranks"), ranks_here * (share + memory::kSwapHeaderBytes)});
+    memory::check_free_space(claims);
+  }
+
+  void open_disks() {
+    if (!uses_disk()) return;
+    memory::SwapSpace::Options options;
+    options.paths = setup.swap->paths;
+    options.identity = setup.swap->identity;
+    options.extents = {{0, arena_bytes()[static_cast<std::size_t>(Tier::kDisk)]}};
+    options.engine = setup.swap->engine;
+    options.allow_network = setup.swap->allow_network;
+    memory::SwapSpace space = memory::SwapSpace::open(options, *setup.swap->system);
+    notes.insert(notes.end(), space.notes().begin(), space.notes().end());
+    const std::vector<schedule::Buffer>& buffers = graphs.at(GraphKind::kSave).buffers;
+    const auto persistent = std::count_if(buffers.begin(), buffers.end(), [](const schedule::Buffer& buffer) { return buffer.persistent; });
+    disk.emplace(std::move(space), static_cast<std::size_t>(persistent));
   }
 
   /// The device arena stands in a window, so that the node's other ranks read shards and gradients where they are.
   void allocate_window() {
-    const auto t = static_cast<std::size_t>(spec::Tier::kDevice);
-    arenas[t] = std::make_unique<memory::Arena>(spec::Tier::kDevice, setup.group->allocate_window(arena_bytes()[t], "device arena"));
+    const auto t = static_cast<std::size_t>(Tier::kDevice);
+    arenas[t] = std::make_unique<memory::Arena>(Tier::kDevice, setup.group->allocate_window(arena_bytes()[t], "device arena"));
   }
 
   void touch() {
@@ -115,64 +177,135 @@ struct Engine::Impl {
     schedule::Environment env;
     env.device = setup.device;
     for (std::size_t t = 0; t < arenas.size(); ++t) env.arenas[t] = arenas[t].get();
+    env.disk = disk ? &*disk : nullptr;
     env.model = &model;
     env.layout = &layout;
     env.grouping = &grouping;
     env.optimizer = setup.training.optimizer;
     env.plan = setup.plan;
     env.sequence_length = setup.training.batch.sequence_length;
+    env.document_attention = setup.training.document_attention;
     env.ops = ops;
     env.group = setup.group;
     env.trace = setup.trace;
     env.threading = setup.threading;
-    env.skips_overflow = scaler.has_value();
+    env.skips_overflow = optim::skips_overflow(setup.training);
     env.poison = setup.poison;
     executor = std::make_unique<schedule::Executor>(env);
     for (const auto& [kind, graph] : graphs) executor->bind(graph);
   }
 
-  /// Adds what of elements [begin, begin + count) of a chunk, standing at `data`, belongs to parameters.
-  void add_pieces(std::vector<HeldPiece>& list, Plane plane, int chunk, std::int64_t begin, std::int64_t count, std::byte* data) const {
+  /// Adds what of elements [begin, begin + count) of a chunk, standing at `data` (null: on disk), belongs to parameters.
+  std::vector<Placed> add_pieces(std::vector<HeldPiece>& list, Plane plane, int chunk, std::int64_t begin, std::int64_t count,
+                                 std::byte* data) const {
+    std::vector<Placed> placed;
     const DType dtype = plane == Plane::kWorking ? layout.storage() : DType::kF32;
     for (const chunks::Slot& slot : layout.chunks()[static_cast<std::size_t>(chunk)].slots) {
       const std::int64_t from = std::max(begin, slot.offset);
       const std::int64_t to = std::min(begin + count, slot.offset + slot.elements);
-      if (from < to) {
-        list.push_back(
-            {plane, slot.param, slot.param_begin + from - slot.offset, to - from, dtype, data + (from - begin) * size_of(dtype)});
-      }
+      if (from >= to) continue;
+      placed.push_back({list.size(), from});
+      list.push_back({plane, slot.param, slot.param_begin + from - slot.offset, to - from, dtype,
+                      data == nullptr ? nullptr : data + (from - begin) * size_of(dtype)});
     }
+    return placed;
   }
 
-  /// Where the persistent buffers of a run's planes stand: from the save graph, and for working copies of a master from the step.
+  /// Where the chunks' planes stand between runs: what the save graph saves, and as working copies of a master what the step updates.
   void list_pieces() {
     const schedule::StepGraph& save = graphs.at(GraphKind::kSave);
+    const std::map<BufferId, BufferId> saved_from = homes_behind(save);
     for (const schedule::Task& task : save.tasks) {
-      const schedule::Buffer& buffer = save.buffers[save.use_of(task, schedule::Role::kSource)->buffer];
-      const std::size_t first = owned.size();
-      add_chunk(owned, task.plane, task.chunk, buffer, true);
-      auto& indices = owned_of_chunk[{task.plane, task.chunk}];
-      for (std::size_t i = first; i < owned.size(); ++i) indices.push_back(i);
-      add_chunk(held, task.plane, task.chunk, buffer, false);
+      if (task.kind != schedule::TaskKind::kForeign) continue;
+      add_chunk(task.plane, task.chunk, home_of(save, saved_from, save.use_of(task, Role::kSource)->buffer), true);
     }
-    if (!layout.has_master()) return;
+    if (!layout.has_master() || !setup.trains) return;
     const schedule::StepGraph& step = graphs.at(GraphKind::kStep);
+    const std::map<BufferId, BufferId> updated_to = homes_behind(step);
     for (const schedule::Task& task : step.tasks) {
       if (task.kind != schedule::TaskKind::kUpdate) continue;
-      add_chunk(held, Plane::kWorking, task.chunk, step.buffers[step.use_of(task, schedule::Role::kTarget)->buffer], false);
+      add_chunk(Plane::kWorking, task.chunk, home_of(step, updated_to, step.use_of(task, Role::kTarget)->buffer), false);
     }
   }
 
-  /// What this rank has of a chunk's plane in `buffer`: its own part, or all that stands there.
-  void add_chunk(std::vector<HeldPiece>& list, Plane plane, int index, const schedule::Buffer& buffer, bool own_part) const {
-    std::byte* const base = arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes);
+  /// Of transient buffers the persistent one that a chunk's part is moved from or to.
+  static std::map<BufferId, BufferId> homes_behind(const schedule::StepGraph& graph) {
+    std::map<BufferId, BufferId> behind;
+    for (const schedule::Task& task : graph.tasks) {
+      if (task.kind != schedule::TaskKind::kMove || task.chunk < 0) continue;
+      const BufferId from = graph.use_of(task, Role::kSource)->buffer, to = graph.use_of(task, Role::kTarget)->buffer;
+      if (graph.buffers[from].persistent && !graph.buffers[to].persistent) behind[to] = from;
+      if (graph.buffers[to].persistent && !graph.buffers[from].persistent) behind[from] = to;
+    }
+    return behind;
+  }
+  static BufferId home_of(const schedule::StepGraph& graph, const std::map<BufferId, BufferId>& behind, BufferId used) {
+    if (graph.buffers[used].persistent) return used;
+    const auto found = behind.find(used);
+    SLUICE_CHECK(found != behind.end(), graph.buffer_name(used), " has no home");
+    return found->second;
+  }
+
+  /// What this rank has of a chunk's plane, whose home is the persistent buffer `id`.
+  void add_chunk(Plane plane, int index, BufferId id, bool is_owned) {
+    const schedule::Buffer& buffer = graphs.at(GraphKind::kSave).buffers[id];
     const chunks::Chunk& chunk = layout.chunks()[static_cast<std::size_t>(index)];
-    const std::int64_t begin = chunks::shard_begin(chunk.elements, rank(), ranks());
-    const std::int64_t count = chunks::shard_begin(chunk.elements, rank() + 1, ranks()) - begin;
-    if (chunks::is_sharded(plane, setup.plan.zero_stage)) return add_pieces(list, plane, index, begin, count, base);
-    std::byte* const whole = base + chunk.run_offset * layout.element_bytes(plane);
-    if (!own_part) return add_pieces(list, plane, index, 0, chunk.elements, whole);
-    add_pieces(list, plane, index, begin, count, whole + begin * layout.element_bytes(plane));
+    const std::int64_t element = layout.element_bytes(plane);
+    const bool is_part = buffer.tier != Tier::kDevice || chunks::is_sharded(plane, setup.plan.zero_stage);  // not a run's whole plane
+    const std::int64_t own = chunks::shard_begin(chunk.elements, rank(), ranks());
+    const std::int64_t own_count = chunks::shard_begin(chunk.elements, rank() + 1, ranks()) - own;
+    const bool has_all = !is_part || setup.plan.zero_stage == 0;
+    const std::int64_t begin = has_all ? 0 : own, count = has_all ? chunk.elements : own_count;
+    std::byte* data = nullptr;
+    if (buffer.tier != Tier::kDisk)
+      data = arenas[static_cast<std::size_t>(buffer.tier)]->at(buffer.offset, buffer.bytes) + (is_part ? 0 : chunk.run_offset * element);
+    std::vector<Placed> placed = add_pieces(held, plane, index, begin, count, data);
+    if (buffer.tier == Tier::kDisk) {
+      for (Placed& each : placed) each.begin = (each.begin - begin) * element;
+      disk_parts.push_back({id, count * element, buffer.bytes / 2, std::move(placed)});
+    }
+    if (!is_owned) return;
+    owned_of_chunk[{plane, index}] =
+        add_pieces(owned, plane, index, own, own_count, data == nullptr ? nullptr : data + (own - begin) * element);
+  }
+
+  void fill(const PieceFill& fill) {
+    std::vector<HeldPiece> batch;
+    std::copy_if(held.begin(), held.end(), std::back_inserter(batch), [](const HeldPiece& piece) { return piece.data != nullptr; });
+    if (disk_parts.empty()) return fill(batch);
+    // Between runs nothing stands in the transient part of the host arena: as many parts at once as it has room for.
+    const memory::Arena& arena = *arenas[static_cast<std::size_t>(Tier::kHost)];
+    const schedule::StepGraph& save = graphs.at(GraphKind::kSave);
+    const std::int64_t first = round_up(save.persistent_bytes[static_cast<std::size_t>(Tier::kHost)], schedule::kDiskAlignment);
+    memory::IoTicket ticket;
+    for (std::size_t next = 0; next < disk_parts.size();) {
+      struct Staged {
+        const DiskPart* part;
+        std::byte* data;
+      };
+      std::vector<Staged> staged;
+      for (std::int64_t at = first; next < disk_parts.size() && disk_parts[next].room <= arena.bytes() - at; ++next) {
+        const DiskPart& part = disk_parts[next];
+        std::byte* const data = arena.at(at, part.room);
+        std::memset(data, 0, static_cast<std::size_t>(part.room));  // what belongs to no parameter is zero
+        for (const Placed& each : part.held) {
+          batch.push_back(held[each.piece]);
+          batch.back().data = data + each.begin;
+        }
+        staged.push_back({&part, data});
+        at += part.room;
+      }
+      SLUICE_CHECK(!staged.empty(), "no room in the host arena for ", disk_parts[next].room, " bytes on their way to the disk");
+      fill(batch);
+      batch.clear();
+      for (const auto& [part, data] : staged) {
+        if (part->bytes > 0) disk->post_write(ticket, part->id, save.buffers[part->id], data, part->bytes);
+      }
+      ticket.wait();
+      for (const auto& [part, data] : staged) {
+        if (part->bytes > 0) disk->commit(part->id, save.buffers[part->id]);
+      }
+    }
   }
 };
 
@@ -182,7 +315,11 @@ Engine::Engine(const EngineSetup& setup) : impl_(std::make_unique<Impl>(setup)) 
     impl_->reserve();
   });
   impl_->allocate_window();
-  comm::all_or_none(*setup.group, [&] { impl_->touch(); });
+  comm::all_or_none(*setup.group, [&] {
+    impl_->touch();
+    impl_->check_disks();
+  });
+  comm::all_or_none(*setup.group, [&] { impl_->open_disks(); });
   impl_->bind();
   impl_->list_pieces();
 }
@@ -237,21 +374,29 @@ void fill_piece(const HeldPiece& piece, const ops::Context& ops,
   }
 }
 
+const std::vector<std::string>& Engine::notes() const noexcept {
+  return impl_->notes;
+}
+
 void Engine::initialise(std::uint64_t seed) {
   const ops::Context& ops = impl_->ops;
-  for (const HeldPiece& piece : impl_->held) {
-    const model::ParamSpec& param = impl_->model.params[static_cast<std::size_t>(piece.param)];
-    fill_piece(piece, ops, [&](std::int64_t begin, std::int64_t count, float* values) {
-      if (!piece.is_parameter()) return ops::fill(ops, values, count, 0.0F);
-      model::initialise(ops, param, seed, begin, count, values);
+  comm::all_or_none(*impl_->setup.group, [&] {  // also since peers gather from these bytes
+    fill([&](std::span<const HeldPiece> batch) {
+      for (const HeldPiece& piece : batch) {
+        const model::ParamSpec& param = impl_->model.params[static_cast<std::size_t>(piece.param)];
+        fill_piece(piece, ops, [&](std::int64_t begin, std::int64_t count, float* values) {
+          if (!piece.is_parameter()) return ops::fill(ops, values, count, 0.0F);
+          model::initialise(ops, param, seed, begin, count, values);
+        });
+      }
     });
-  }
+  });
   impl_->adam_count = 0;
   impl_->pending = {};
-  impl_->setup.group->barrier();  // peers gather from these bytes
 }
 
 schedule::RunResult Engine::step(const StepRequest& request) {
+  SLUICE_CHECK(impl_->setup.trains, "a step of an engine that doesn't train");
   schedule::RunInputs inputs;
   inputs.step.step = request.step;
   inputs.step.seed = impl_->setup.training.seed;
@@ -270,6 +415,13 @@ schedule::RunResult Engine::step(const StepRequest& request) {
     throw_on_all_ranks(
         DivergedError(cat("step ", request.step, ": gradients overflow in fp16 at the smallest loss scale, ", impl_->scaler->scale(),
                           "; lower the learning rate, train in bf16, or continue from the last checkpoint")));
+  }
+  impl_->overflows = result.report.overflow && !impl_->scaler ? impl_->overflows + 1 : 0;
+  if (impl_->overflows == kMostOverflows) {
+    throw_on_all_ranks(
+        DivergedError(cat("step ", request.step, ": the loss or a gradient isn't finite, and so it was in the ", kMostOverflows - 1,
+                          " steps before, which were skipped; lower the learning rate or clip harder, and continue from the "
+                          "last checkpoint")));
   }
   if (result.report.skipped) return result;
   impl_->adam_count += 1;
@@ -316,11 +468,16 @@ const std::vector<HeldPiece>& Engine::held_pieces() const noexcept {
   return impl_->held;
 }
 
-void Engine::save(const std::function<void(std::size_t)>& write) {
+void Engine::fill(const PieceFill& fill) {
+  impl_->fill(fill);
+}
+
+void Engine::save(const std::function<void(std::size_t, const void*)>& write) {
   flush();
   schedule::RunInputs inputs;
-  inputs.save = [&](Plane plane, int chunk, std::int64_t /*begin*/, std::int64_t /*count*/, const void* /*data*/) {
-    for (const std::size_t piece : impl_->owned_of_chunk.at({plane, chunk})) write(piece);
+  inputs.save = [&](Plane plane, int chunk, std::int64_t begin, std::int64_t /*count*/, const void* data) {
+    for (const Impl::Placed& each : impl_->owned_of_chunk.at({plane, chunk}))
+      write(each.piece, static_cast<const std::byte*>(data) + (each.begin - begin) * impl_->layout.element_bytes(plane));
   };
   impl_->executor->run(GraphKind::kSave, inputs);
 }
@@ -340,6 +497,10 @@ void Engine::resume(const checkpoint::Progress& progress) {
 
 comm::Traffic Engine::traffic(schedule::Lane lane) const {
   return impl_->executor->traffic(lane);
+}
+SwapBytes Engine::swap_bytes() const noexcept {
+  if (!impl_->disk) return {};
+  return {impl_->disk->space().bytes_read(), impl_->disk->space().bytes_written()};
 }
 std::array<std::int64_t, spec::kTierCount> Engine::arena_bytes() const noexcept {
   return impl_->arena_bytes();

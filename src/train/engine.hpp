@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "chunks/layout.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
+#include "memory/io/swap_space.hpp"
 #include "memory/ledger.hpp"
 #include "model/model.hpp"
 #include "schedule/build.hpp"
@@ -24,14 +26,27 @@
 
 namespace sluice::train {
 
+/// Where a rank may swap, for plans that use the disk tier.
+struct SwapSetup {
+  std::vector<std::string> paths;  // directories, at least one; leftovers of dead owners are removed before
+  memory::SwapIdentity identity;   // of this rank
+  memory::FileEngine::Options engine;
+  /// What else is going to be written to the same disks; the engine itself adds the swap of all ranks of the node.
+  std::vector<memory::SpaceClaim> claims;
+  bool allow_network = false;
+  const memory::IoSystem* system = &memory::IoSystem::real();  // outlives the engine
+};
+
 struct EngineSetup {
   spec::ModelSpec model;
   spec::TrainingSpec training;
+  bool trains = true;  // false: evaluates and generates alone, without gradients, optimizer state and step
   spec::Plan plan;
   comm::Communicator* group = nullptr;   // the data-parallel group; outlives the engine
   device::Device* device = nullptr;      // outlives the engine
   int segments_between_agrees = 0;       // as schedule::BuildInputs
   std::int64_t device_budget_bytes = 0;  // of this rank's device arena; 0: no limit
+  std::optional<SwapSetup> swap;         // opened where the plan uses the disk
   TraceSink* trace = nullptr;
   schedule::Threading threading = schedule::Threading::kFolded;
   ops::Backend backend = ops::Backend::kCpu;
@@ -46,7 +61,7 @@ struct HeldPiece {
   std::int64_t begin;  // element of the flattened parameter
   std::int64_t count;
   DType dtype;  // kF32, or what working parameters are stored as
-  void* data;   // [count]
+  void* data;   // [count]; null while it stands on disk
   /// Whether it holds the parameter itself: the master or a working copy of it, which are filled alike.
   bool is_parameter() const { return plane == chunks::Plane::kWorking || plane == chunks::Plane::kMaster; }
   /// `data` of an f32 piece; LogicError for others.
@@ -57,6 +72,18 @@ struct HeldPiece {
 /// it has written where the piece isn't f32.
 void fill_piece(const HeldPiece& piece, const ops::Context& ops,
                 const std::function<void(std::int64_t begin, std::int64_t count, float* values)>& fill);
+
+/// Writes all of the pieces it is given; their data are valid during the call only.
+using PieceFill = std::function<void(std::span<const HeldPiece> batch)>;
+
+/// Bytes moved to and from this rank's swap files since they were made, the first writing included.
+struct SwapBytes {
+  std::int64_t read = 0;
+  std::int64_t written = 0;
+};
+
+/// As many as take fp16's scale from where it starts by default to its minimum, and a few.
+inline constexpr int kMostOverflows = 20;
 
 /// One step as the loop asks for it.
 struct StepRequest {
@@ -71,8 +98,9 @@ spec::ArithmeticSignature signature_of(const spec::Plan& plan, spec::Precision p
 
 class Engine {
  public:
-  /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, binds. Throws on all ranks, with
-  /// the code of the environment where the plan's arenas exceed a rank's budget or the machine.
+  /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, opens the swap space, binds. Throws
+  /// on all ranks, with the code of the environment where the plan's arenas exceed a rank's budget, the machine or its disks, and as
+  /// SwapSpace::open().
   explicit Engine(const EngineSetup& setup);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -85,11 +113,14 @@ class Engine {
   /// What the graphs were built from; valid as long as the engine.
   const schedule::BuildInputs& build_inputs() const noexcept;
 
+  /// What people should know about memory and disks, one line each: known after construction, perhaps the same on all ranks.
+  const std::vector<std::string>& notes() const noexcept;
+
   /// Every parameter drawn by the counter-based generator from `seed`; moments zero. The same for every plan and rank count.
   void initialise(std::uint64_t seed);
   /// Runs one step. A cancelled step (a stop request at a cancel point) leaves the state of the step before; a skipped one
-  /// (fp16: an overflow; no token counts) as well, but for the loss scale. Throws DivergedError on all ranks where the loss scale
-  /// would have to fall below its minimum.
+  /// (an overflow, see optim::skips_overflow; no token counts) as well, but for the loss scale. Throws DivergedError on all ranks where the
+  /// loss scale would have to fall below its minimum, and in bf16, which has none, after kMostOverflows overflows in a row.
   schedule::RunResult step(const StepRequest& request);
   /// Applies an update that is still pending (next_forward). Before anything looks at the state from outside.
   void flush();
@@ -101,12 +132,17 @@ class Engine {
   const float* next_logits(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load, std::int64_t position);
 
   /// What this rank *owns*: over all ranks every element of the (master) parameters and their moments exactly once, in f32; of
-  /// frozen parameters the working ones. Stable addresses.
+  /// frozen parameters the working ones.
   const std::vector<HeldPiece>& owned_pieces() const noexcept;
   /// What this rank *holds*: owned parts and whole planes; filling them all restores the state.
   const std::vector<HeldPiece>& held_pieces() const noexcept;
-  /// Runs the save graph: `write(i)` is called for every owned piece i, in an order the graph decides. Flushes before.
-  void save(const std::function<void(std::size_t piece)>& write);
+  /// Calls `fill` with batches that contain every held piece once, with somewhere to write it; what it doesn't write of them is lost. As
+  /// many calls on every rank. Local: the ranks meet, and agree that none has failed, before anything runs. After a throw the state is
+  /// undefined until it is filled again. Throws what `fill` does, and IoError.
+  void fill(const PieceFill& fill);
+  /// Runs the save graph: calls `write(i, data)` for every owned piece i with where it stands, valid during the call, in an order the
+  /// graph decides. Flushes before.
+  void save(const std::function<void(std::size_t piece, const void* data)>& write);
 
   /// Updates applied so far: Adam's t; SGD's first is another than its later ones.
   std::int64_t adam_count() const noexcept;
@@ -116,7 +152,8 @@ class Engine {
   void resume(const checkpoint::Progress& progress);
 
   comm::Traffic traffic(schedule::Lane lane) const;
-  /// Bytes of this rank's arenas by tier, and of them by tag, in the step graph.
+  SwapBytes swap_bytes() const noexcept;
+  /// Bytes of this rank's arenas by tier.
   std::array<std::int64_t, spec::kTierCount> arena_bytes() const noexcept;
 
  private:

@@ -58,6 +58,7 @@ void generate(Engine& engine, std::int64_t sequence_length, std::vector<std::int
           std::fill(rows.inputs + count, rows.inputs + sequence_length, 0);  // causal: never seen by the token before
           std::fill(rows.targets, rows.targets + sequence_length, ops::kIgnoredTarget);
           rows.sample_ids[0] = 0;
+          if (rows.document_starts != nullptr) std::fill_n(rows.document_starts, sequence_length, 0);  // one document
           return std::int64_t{0};
         },
         count - 1);

@@ -19,6 +19,7 @@ constexpr int kSaveFailuresAllowed = 3;
 std::string why_skipped(const schedule::Report& report, const std::optional<spec::LossScaleState>& before,
                         const std::optional<spec::LossScaleState>& after) {
   if (!report.overflow) return "none of its tokens counts";
+  if (!before) return "its loss or a gradient isn't finite in bf16";
   if (before->scale != after->scale) return cat("gradients overflow in fp16; loss scale ", before->scale, " -> ", after->scale);
   if (before->hysteresis == after->hysteresis) return cat("gradients overflow in fp16 at the fixed loss scale ", after->scale);
   return cat("gradients overflow in fp16; loss scale ", after->scale, ", hysteresis ", before->hysteresis, " -> ", after->hysteresis);
@@ -73,9 +74,11 @@ class Loop {
     request.learning_rate = optim::learning_rate(s_.training.schedule, s_.engine->adam_count());  // a skipped step moves no schedule
     const std::int64_t length = s_.training.batch.sequence_length;
     request.load = [&](int micro, const schedule::TokenRows& rows) {
-      return s_.sampler->fill(*s_.train, outcome_.progress.samples, micro, layout_, {rows.inputs, rows.targets, rows.sample_ids});
+      return s_.sampler->fill(*s_.train, outcome_.progress.samples, micro, layout_,
+                              {rows.inputs, rows.targets, rows.sample_ids, rows.document_starts});
     };
     request.stop = stop_question();
+    const SwapBytes before = s_.engine->swap_bytes();
     const std::int64_t begin = now_ns();
     const schedule::RunResult result = s_.engine->step(request);
     const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
@@ -103,6 +106,8 @@ class Loop {
     metrics.grad_norm = result.report.grad_norm;
     metrics.tokens = progress.samples * length;
     metrics.step_seconds = seconds;
+    const SwapBytes after = s_.engine->swap_bytes();
+    metrics.swapped = {after.read - before.read, after.written - before.written};
     metrics.skipped = result.report.skipped;
     if (metrics.skipped) metrics.why_skipped = why_skipped(result.report, scale_before, progress.loss_scale);
     metrics.tokens_per_second = static_cast<double>(s_.training.batch.global_batch * length) / seconds;
@@ -139,7 +144,7 @@ class Loop {
     }
     checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_,
                                       checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
-    s_.engine->save([&](std::size_t piece) { saving.write(piece); });
+    s_.engine->save([&](std::size_t piece, const void* data) { saving.write(piece, data); });
     const checkpoint::CommitResult result = saving.commit();
     s_.observer->on_checkpoint(result, static_cast<double>(now_ns() - begin) * 1e-9);
     if (result.ok) {
@@ -187,7 +192,7 @@ std::vector<checkpoint::ParamInfo> param_infos(const model::Model& model) {
   return infos;
 }
 
-std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, const std::vector<HeldPiece>& held) {
+std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, std::span<const HeldPiece> held) {
   const std::vector<checkpoint::ParamInfo> infos = param_infos(model);
   std::vector<checkpoint::Piece> pieces;
   for (const HeldPiece& piece : held) {
@@ -199,6 +204,12 @@ std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, cons
   return pieces;
 }
 
+std::function<void(checkpoint::PieceReader&)> filling(Engine& engine) {
+  return [&engine](checkpoint::PieceReader& reader) {
+    engine.fill([&](std::span<const HeldPiece> batch) { reader.read(checkpoint_pieces(engine.model(), batch)); });
+  };
+}
+
 std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& world, const data::Corpus& corpus,
                                           const data::EvaluationSampler& sampler, std::int64_t step, const std::function<bool()>& stop) {
   const data::RowLayout layout{engine.plan().micro_batch, engine.plan().mesh.data, world.rank()};
@@ -208,7 +219,7 @@ std::optional<EvaluationMetrics> evaluate(Engine& engine, comm::Communicator& wo
   for (std::int64_t batch = 0; batch < sampler.batches(layout); ++batch) {
     const schedule::Report report = engine.evaluate(
         [&](int /*micro*/, const schedule::TokenRows& rows) {
-          return sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids});
+          return sampler.fill(corpus, batch, layout, {rows.inputs, rows.targets, rows.sample_ids, rows.document_starts});
         },
         stop);
     if (report.stop_requested) return std::nullopt;

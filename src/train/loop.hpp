@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/load.hpp"
 #include "checkpoint/save.hpp"
 #include "checkpoint/state.hpp"
 #include "comm/communicator.hpp"
@@ -26,6 +28,7 @@ struct StepMetrics {
   std::int64_t tokens = 0;  // positions of all rows since the run began, those without loss included
   double step_seconds = 0;
   double tokens_per_second = 0;
+  SwapBytes swapped;  // in this step, by this rank
   bool skipped = false;
   std::string why_skipped;  // for people
 };
@@ -86,7 +89,9 @@ LoopOutcome run_loop(const LoopSetup& setup);
 /// What a checkpoint needs to know about the engine's parameters.
 std::vector<checkpoint::ParamInfo> param_infos(const model::Model& model);
 /// An engine's pieces in the checkpoint's terms.
-std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, const std::vector<HeldPiece>& pieces);
+std::vector<checkpoint::Piece> checkpoint_pieces(const model::Model& model, std::span<const HeldPiece> pieces);
+/// Fills the whole engine from a checkpoint: for load_checkpoint() and load_newest(). The engine outlives it.
+std::function<void(checkpoint::PieceReader&)> filling(Engine& engine);
 
 /// Mean loss over every token of `corpus` that `sampler` predicts with loss, each once; none when the ranks agreed to stop on the way.
 /// Collective.

@@ -134,6 +134,10 @@ TEST(CommandLine, OtherVerbs) {
   EXPECT_EQ(parse({"checkpoint", "show", "runs/x"}).path, "runs/x");
   EXPECT_TRUE(parse({"checkpoint", "verify", "runs/x", "--quick"}).quick);
   EXPECT_TRUE(parse({"doctor", "--json"}).json);
+  EXPECT_THAT(parse({"doctor", "--nvme-path", "/a", "--nvme_path=/b"}).nvme_paths, ElementsAre("/a", "/b"));
+  EXPECT_THAT(settings_of(parse({"train", "--nvme_path", "/a", "--nvme-path", "/b", "--nvme-space", "2GiB", "--nvme-network"})),
+              ElementsAre("sluice.nvme_path=/a (--nvme-path)", "sluice.nvme_path=/b (--nvme-path)",
+                          "sluice.memory.nvme=2GiB (--nvme-space)", "sluice.nvme_network=true (--nvme-network)"));
   const Command g = parse({"generate", "--model", "runs/x", "--prompt-tokens", "4,5", "--temperature", "0", "--top_k", "3",
                            "--max_new_tokens", "9", "--seed", "2"});
   EXPECT_EQ(g.verb, Verb::kGenerate);

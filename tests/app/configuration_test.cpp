@@ -83,7 +83,7 @@ TEST_F(ConfigurationTest, ReadsEveryKeyOfSluice) {
     "sluice": {
       "model": {"path": "models/x/"}, "init": "scratch",
       "data": {"train": "one.txt", "valid": ["two.txt", "three.txt"], "order": "sequential", "tokenizer": "tok/", "chat_template": "c.jinja",
-        "text_key": "body", "packing": "pad", "overlong": "truncate", "invalid_utf8": "replace", "document_attention": false},
+        "text_key": "body", "packing": "pad", "overlong": "truncate", "invalid_utf8": "replace", "document_attention": true},
       "trainable": ["^h\\.1[01]\\.", "ln_f"],
       "sequence-length": 64, "epochs": 1.5, "seed": 18446744073709551615, "output": "out/there", "device": "cpu",
       "memory": {"device": "200MiB", "host": 1073741824}, "mesh": {"tensor": 1, "tensor_mode": "1d", "sequence": 1, "pipeline": 1},
@@ -100,6 +100,9 @@ TEST_F(ConfigurationTest, ReadsEveryKeyOfSluice) {
   EXPECT_EQ(c.chat_template, "c.jinja");
   EXPECT_EQ(c.text_key, "body");
   EXPECT_EQ(c.packing, data::Packing::kPad);
+  EXPECT_FALSE(c.training.document_attention);  // a row of "pad" holds one document
+  EXPECT_TRUE(
+      load_configuration(file(R"({"sluice": {"data": {"document_attention": true}}})"), 1, Demand::kNothing).training.document_attention);
   EXPECT_EQ(c.overlong, data::Overlong::kTruncate);
   EXPECT_EQ(c.invalid_utf8, data::InvalidUtf8::kReplace);
   EXPECT_THAT(c.training.trainable, ElementsAre("^h\\.1[01]\\.", "ln_f"));
@@ -254,9 +257,8 @@ TEST_F(ConfigurationTest, WholeNumbersMayBeWrittenAsDeepSpeedTakesThem) {
 }
 
 TEST_F(ConfigurationTest, FeaturesThatAreNotThereAreRefused) {
-  for (const char* key :
-       {R"("nvme_path": ["/x"])", R"("memory": {"nvme": "1GiB"})", R"("mesh": {"tensor": 2})", R"("mesh": {"tensor_mode": "2d"})",
-        R"("mesh": {"sequence": 2})", R"("mesh": {"pipeline": 4})", R"("device": "cuda")", R"("data": {"document_attention": true})"}) {
+  for (const char* key : {R"("mesh": {"tensor": 2})", R"("mesh": {"tensor_mode": "2d"})", R"("mesh": {"sequence": 2})",
+                          R"("mesh": {"pipeline": 4})", R"("device": "cuda")"}) {
     const std::vector<std::string> found = problems(std::string("{\"sluice\": {") + key + "}}");
     ASSERT_EQ(found.size(), 1u) << key;
     EXPECT_THAT(found[0], HasSubstr("is not in this version of Sluice")) << key;
@@ -347,9 +349,46 @@ TEST_F(ConfigurationTest, HintsAndPerformanceKeysAreFoldedIntoOneNoteEach) {
   EXPECT_EQ(report_of(c, "zero_optimization.offload_optimizer.pin_memory").key_class, KeyClass::kHint);
   EXPECT_EQ(report_of(c, "flops_profiler.enabled").key_class, KeyClass::kPerformanceOnly);
   EXPECT_THAT(c.notes, Contains("not needed here, since they change no result: wall_clock_breakdown, flops_profiler.enabled"));
-  EXPECT_THAT(c.notes, Contains("taken as hints about placement, which the plan may beat (--pin KEY keeps them): zero_optimization.stage"));
+  EXPECT_THAT(c.notes, Contains("taken as hints about placement, which the plan may beat (--pin KEY keeps them): zero_optimization.stage, "
+                                "zero_optimization.offload_optimizer.device, zero_optimization.offload_optimizer.nvme_path, "
+                                "zero_optimization.offload_param.device, activation_checkpointing.cpu_checkpointing, aio.block_size, "
+                                "aio.queue_depth"));
   EXPECT_THAT(c.notes, Contains(HasSubstr("hints about placement that this version's plan has no use for; no result changes: "
-                                          "zero_optimization.offload_optimizer.device")));
+                                          "zero_optimization.offload_optimizer.pin_memory")));
+}
+
+TEST_F(ConfigurationTest, PathsToSwapToAreOursOrThoseOfOffloading) {
+  const auto read = [&](const std::string& text) { return load_configuration(file(text), 1, Demand::kNothing); };
+  Configuration c = read(R"({"sluice": {"nvme_path": ["/a", "/b"], "memory": {"nvme": "2GiB"}, "nvme_network": true},
+    "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/c"}}})");
+  EXPECT_THAT(c.nvme_paths, ElementsAre("/a", "/b")) << "ours win";
+  EXPECT_EQ(c.nvme_space_bytes, std::int64_t{2} << 30);
+  EXPECT_TRUE(c.nvme_network);
+  EXPECT_THAT(to_json(c), HasSubstr("\"nvme\": 2147483648"));
+  EXPECT_EQ(report_of(c, "sluice.nvme_path").key_class, KeyClass::kHonoured);
+  c = read(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/c"},
+    "offload_optimizer": {"device": "nvme", "nvme_path": "/d"}}})");
+  EXPECT_THAT(c.nvme_paths, ElementsAre("/d", "/c"));
+  EXPECT_THAT(c.notes, Contains("zero_optimization.offload_param.nvme_path is taken for --nvme-path: /c"));
+  c = read(R"({"zero_optimization": {"offload_param": {"device": "cpu", "nvme_path": "/c"}}})");
+  EXPECT_THAT(c.nvme_paths, IsEmpty()) << "what goes to host memory needs no path";
+  c = read(R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})");
+  EXPECT_THAT(c.notes, Contains(HasSubstr("no path: nothing goes to disk without --nvme-path")));
+  EXPECT_THAT(problems(R"({"sluice": {"nvme_path": ["/a", "/b/../a/"]}})"), ElementsAre(HasSubstr("/b/../a/ is the same directory as /a")));
+  EXPECT_THAT(problems(R"({"sluice": {"memory": {"nvme": "2GiB"}}})"), ElementsAre(HasSubstr("no path is given; give --nvme-path DIR")));
+  EXPECT_THAT(problems(R"({"sluice": {"nvme_network": true}})"), ElementsAre(HasSubstr("no path is given")));
+  EXPECT_THAT(problems(R"({"sluice": {"nvme_paths": ["/a"]}})"), ElementsAre(HasSubstr("the nearest known key is \"sluice.nvme_path\"")));
+  EXPECT_THAT(problems(R"({"aio": {"queue_depth": 0}})"), Contains(HasSubstr("found 0, expected a whole number from 1 to 65536")));
+}
+
+TEST_F(ConfigurationTest, OffloadingCanBePinned) {
+  ConfigurationRequest request =
+      file(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}, "aio": {"queue_depth": 4}})");
+  for (const char* key : {"zero_optimization.offload-optimizer", "aio", "aio.queue_depth"})
+    request.settings.push_back({"sluice.pin", key, "--pin", Setting::Kind::kAppend});
+  const Examination result = examine(request, 1);
+  EXPECT_THAT(result.problems, IsEmpty());
+  EXPECT_THAT(result.configuration.pins, ElementsAre("zero_optimization.offload_optimizer", "aio", "aio.queue_depth"));
 }
 
 TEST_F(ConfigurationTest, DeprecatedSpellingsMeanTheNewOnes) {
@@ -372,6 +411,8 @@ TEST_F(ConfigurationTest, PrecisionFollowsTheBlocks) {
   EXPECT_THAT(load_configuration(file("{}"), 1, Demand::kNothing).notes,
               Contains("precision: fp32, since neither bf16 nor fp16 is enabled"));
   EXPECT_EQ(training(R"({"bf16": {"enabled": true, "check_grad_overflow": false}})").precision, spec::Precision::kBf16);
+  EXPECT_FALSE(training(R"({"bf16": {"enabled": true, "check_grad_overflow": false}})").skips_overflow);
+  EXPECT_TRUE(training(R"({"bf16": {"enabled": true}})").skips_overflow);
   const spec::TrainingSpec fp16 =
       training(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 20, "loss_scale_window": 500,
     "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2}})");

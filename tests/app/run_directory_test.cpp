@@ -149,7 +149,9 @@ TEST(FingerprintTest, FixedAndFreeKeys) {
   EXPECT_THAT(changed([](Request& r) { r.configuration.valid_fraction = 0.1; }, true),
               ElementsAre("data.valid_fraction: 0.0 there, 0.1 asked"));
   EXPECT_THAT(changed([](Request& r) { r.configuration.tokenizer = "bytes"; }, true),
-              ElementsAre("data.tokenizer: none of its own there, bytes asked"));
+              ElementsAre("data.tokenizer: none there, bytes asked"));
+  EXPECT_THAT(changed([](Request& r) { r.configuration.training.document_attention = true; }, true),
+              ElementsAre("data.document_attention: false there, true asked"));
   EXPECT_THAT(changed([](Request& r) { r.configuration.threads = 7; }, true), IsEmpty());
   EXPECT_THAT(changed([](Request& r) { r.configuration.hints.zero_stage = 3; }, true), IsEmpty());
   EXPECT_THAT(changed([](Request& r) { r.configuration.order = DataOrder::kSequential; }, true),
@@ -167,8 +169,7 @@ TEST(FingerprintTest, ATokenizerIsWhatItsFilesHold) {
   Request request;
   request.configuration.tokenizer = one.path();
   const Fingerprint before = request.print();
-  request.configuration.tokenizer = "";
-  request.configuration.model_path = other.path();  // the model's own
+  request.configuration.tokenizer = other.path();
   EXPECT_THAT(differences(before, request.print(), true), IsEmpty());
   other.write("tokenizer.json", "[]");
   EXPECT_EQ(differences(before, request.print(), true).size(), 1u);
@@ -191,7 +192,13 @@ TEST(RunDirectoryTest, RefusesAnotherRunKeyByKey) {
                  .hosts = {"n1", "n1"},
                  .started = 1.5});
   EXPECT_TRUE(run.has_run());
+  EXPECT_EQ(run.global_batch(), std::nullopt);  // nothing depends on it before something is saved
+  request.configuration.training.batch.global_batch = 4;
+  EXPECT_THAT(run.check_same_run(request.print()), IsEmpty());
+  std::filesystem::create_directories(run.checkpoints() + "/step-00000050");
   EXPECT_EQ(run.global_batch(), 8);
+  expect_error<RequestError>([&] { run.check_same_run(request.print()); }, {"train_batch_size: 8 there, 4 asked"});
+  request.configuration.training.batch.global_batch = 8;
   const std::optional<RunRecord> record = run.read_run();
   ASSERT_TRUE(record);
   EXPECT_EQ(record->fingerprint, request.print());

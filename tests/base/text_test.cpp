@@ -10,6 +10,12 @@ TEST(Cat, JoinsWhatItIsGiven) {
   EXPECT_EQ(cat("rank ", 3, ": ", 1.5, '!', std::string_view(" end")), "rank 3: 1.5! end");
 }
 
+TEST(Counted, SaysOneAndMany) {
+  EXPECT_EQ(counted(0, "document"), "0 documents");
+  EXPECT_EQ(counted(1, "document"), "1 document");
+  EXPECT_EQ(counted(12, "token"), "12 tokens");
+}
+
 TEST(EditDistance, CountsSingleEdits) {
   EXPECT_EQ(edit_distance("", ""), 0);
   EXPECT_EQ(edit_distance("steps", "steps"), 0);

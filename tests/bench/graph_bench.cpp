@@ -10,7 +10,7 @@
 #include "base/units.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "spec/preset.hpp"
-#include "support/graph_inputs.hpp"
+#include "support/home_cases.hpp"
 
 namespace sluice {
 namespace {
@@ -38,7 +38,8 @@ int run(int argc, char** argv) {
   training.batch.sequence_length = std::atoll(argv[4]);
   for (const int stage : {0, 1, 2, 3}) {
     for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {
-      for (const bool recompute : {false, true}) {
+      // Everything on the device, with and without recomputing; with all that the stage allows on disk.
+      for (const std::string_view what : {"keep", "recompute", "offload"}) {
         training.optimizer.gradient_clipping = mode == spec::UpdateMode::kInBackward ? 0 : 1;
         spec::Plan plan;
         plan.zero_stage = stage;
@@ -49,7 +50,8 @@ int run(int argc, char** argv) {
         plan.update_mode = mode;
         plan.threads = 1;
         plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
-                                recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
+                                what == "recompute" ? spec::Activation::kRecompute : spec::Activation::kKeep);
+        if (what == "offload") plan = testing::with_homes(model, training, plan, {testing::homes_of_stage(stage).back()});
         const testing::GraphInputs inputs(model, training, plan);
         const double begin = cpu_seconds();
         const schedule::StepGraph graph = inputs.build(schedule::GraphKind::kStep);
@@ -60,8 +62,8 @@ int run(int argc, char** argv) {
         std::printf(
             "stage %d %-12s %-9s %8zu tasks %8zu buffers %8zu waits  %7.0f k tasks/s  graph %s  persistent %s transient %s live %s waste "
             "%.2f %%\n",
-            stage, std::string(name_of(mode)).c_str(), recompute ? "recompute" : "keep", graph.tasks.size(), graph.buffers.size(),
-            graph.waits.size(), static_cast<double>(graph.tasks.size()) / seconds * 1e-3, format_bytes(graph_bytes).c_str(),
+            stage, std::string(name_of(mode)).c_str(), what.data(), graph.tasks.size(), graph.buffers.size(), graph.waits.size(),
+            static_cast<double>(graph.tasks.size()) / seconds * 1e-3, format_bytes(graph_bytes).c_str(),
             format_bytes(graph.persistent_bytes[device]).c_str(), format_bytes(transient).c_str(), format_bytes(live).c_str(),
             100.0 * (static_cast<double>(transient) / static_cast<double>(live) - 1));
       }

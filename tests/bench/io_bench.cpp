@@ -210,7 +210,7 @@ int run(int argc, char** argv) {
     compare("both at once", setup, {read_half, write_half}, rounds);
   }
   const std::int64_t begin = now_ns();
-  const DiskFigures figures = measure_disk({.path = directory, .identity = identity});
+  const DiskFigures figures = measure_disk({.paths = {directory}, .identity = identity});
   std::printf("measure_disk, %.1f s: blocks of %s, depth %d; reads %.0f MB/s, writes %.0f MB/s, at once %.0f and %.0f MB/s\n",
               static_cast<double>(now_ns() - begin) * 1e-9, format_bytes(figures.block_bytes).c_str(), figures.depth,
               figures.read_rate * 1e-6, figures.write_rate * 1e-6, figures.read_rate_both * 1e-6, figures.write_rate_both * 1e-6);

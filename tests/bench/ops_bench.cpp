@@ -94,7 +94,8 @@ void product(benchmark::State& state, int threads, const Product& p) {
   count_flops(state, 2.0 * static_cast<double>(p.m * p.n * p.k));
 }
 
-void attention(benchmark::State& state, int threads, device::Isa isa, std::int64_t tokens, float rate, bool backward) {
+/// `length`: tokens of each document in the row; as many as `tokens`: one document.
+void attention(benchmark::State& state, int threads, device::Isa isa, std::int64_t tokens, std::int64_t length, float rate, bool backward) {
   const Context ctx{ops::Backend::kCpu, isa, threads};
   const ops::AttentionShape shape{1, tokens, kHeads, kWidth / kHeads};
   const Values qkv = numbers(3 * tokens * kWidth), dout = numbers(tokens * kWidth);
@@ -102,7 +103,13 @@ void attention(benchmark::State& state, int threads, device::Isa isa, std::int64
   const float* const v = qkv.data() + 2 * shape.heads * shape.head_dim;
   std::vector<char> workspace(static_cast<std::size_t>(ops::attention_workspace_bytes(shape, threads)));
   const std::int64_t sample = 7;
-  const ops::RowPositions positions{&sample, 1, tokens, 0};
+  std::vector<std::int32_t> starts;
+  double pairs = 0;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    starts.push_back(static_cast<std::int32_t>(t / length * length));
+    pairs += static_cast<double>(t + 1 - starts.back());
+  }
+  const ops::RowPositions positions{&sample, 1, tokens, 0, length < tokens ? starts.data() : nullptr};
   const ops::DropoutSite site{rate, {1, 2}};
   ops::attention_forward(ctx, shape, qkv.data(), v, site, positions, out.data(), lse.data(), workspace.data());
   for (auto _ : state) {
@@ -114,7 +121,6 @@ void attention(benchmark::State& state, int threads, device::Isa isa, std::int64
     }
   }
   // Two products forward, five backward, over the pairs that the mask leaves.
-  const double pairs = 0.5 * static_cast<double>(tokens * (tokens + 1));
   count_flops(state, (backward ? 5 : 2) * 2.0 * pairs * kWidth);
 }
 
@@ -247,9 +253,13 @@ void add_all() {
       for (const std::int64_t tokens : {256, 1024}) {
         for (const float rate : {0.0f, 0.1f}) {
           const std::string what = "/tokens:" + std::to_string(tokens) + (rate > 0 ? "/dropout" : "") + on;
-          add("attention/forward" + what, threads, [=](benchmark::State& s) { attention(s, threads, isa, tokens, rate, false); });
-          add("attention/backward" + what, threads, [=](benchmark::State& s) { attention(s, threads, isa, tokens, rate, true); });
+          add("attention/forward" + what, threads, [=](benchmark::State& s) { attention(s, threads, isa, tokens, tokens, rate, false); });
+          add("attention/backward" + what, threads, [=](benchmark::State& s) { attention(s, threads, isa, tokens, tokens, rate, true); });
         }
+      }
+      for (const bool backward : {false, true}) {
+        add(std::string("attention/") + (backward ? "backward" : "forward") + "/tokens:1024/documents:100" + on, threads,
+            [=](benchmark::State& s) { attention(s, threads, isa, 1024, 100, 0.0f, backward); });
       }
       add("layer_norm/forward" + on, threads, [=](benchmark::State& s) { layer_norm(s, threads, isa, false); });
       add("layer_norm/backward" + on, threads, [=](benchmark::State& s) { layer_norm(s, threads, isa, true); });

@@ -1,6 +1,10 @@
 // How well the simulator foresees: predicted beside measured step time over different plans, under mpirun.
-//   predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS
-// Prints each plan, the median error, the rank correlation (Spearman) and how far the search's choice is from the best measured.
+//   predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS [NVME_PATH]
+// The plans differ in ZeRO stage, micro-batch and its order, chunk size, recomputation, update mode, and in what stands in host memory and,
+// with a path, on disk. Prints each plan, the median error, the rank correlation (Spearman) and how far the search's choice is from
+// the best measured.
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
@@ -59,7 +64,8 @@ Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const sp
   const auto prices = schedule::price_tasks(graph, engine.build_inputs(), machine);
   Outcome outcome;
   outcome.name = plan::describe(setup.plan);
-  outcome.predicted = schedule::simulate(graph, prices, machine, {.ranks = world.size()}).seconds;
+  outcome.predicted =
+      schedule::simulate(graph, prices, machine, {.ranks = world.size(), .threading = schedule::threading_of(graph)}).seconds;
   std::vector<double> seconds;
   const std::int64_t rows = setup.plan.micro_batch, sequence = setup.training.batch.sequence_length;
   for (int s = 1; s <= steps + 2; ++s) {
@@ -84,9 +90,34 @@ Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const sp
   return outcome;
 }
 
+/// What a plan is pinned to, and whether it needs the disk.
+struct Kind {
+  plan::Choices pins;
+  bool uses_disk = false;
+};
+
+/// Each way of keeping something off the device, alone and together.
+std::vector<Kind> tiered_kinds() {
+  using spec::Tier;
+  using spec::UpdateMode;
+  const auto layer_by_layer = spec::MicroBatchOrder::kLayerByLayer;
+  return {
+      {{.zero_stage = 0, .update_mode = UpdateMode::kAtEnd, .states = Tier::kHost}},
+      {{.zero_stage = 2, .update_mode = UpdateMode::kNextForward, .states = Tier::kHost}},
+      {{.zero_stage = 3, .update_mode = UpdateMode::kAtEnd, .working = Tier::kHost}},
+      {{.zero_stage = 3, .update_mode = UpdateMode::kAtEnd, .working = Tier::kHost, .order = layer_by_layer}},
+      {{.zero_stage = 0, .update_mode = UpdateMode::kAtEnd, .host_activations = true}},
+      {{.zero_stage = 0, .update_mode = UpdateMode::kAtEnd, .states = Tier::kDisk}, true},
+      {{.zero_stage = 2, .update_mode = UpdateMode::kNextForward, .states = Tier::kDisk}, true},
+      {{.zero_stage = 3, .update_mode = UpdateMode::kNextForward, .states = Tier::kDisk, .working = Tier::kHost}, true},
+      {{.zero_stage = 3, .update_mode = UpdateMode::kAtEnd, .working = Tier::kDisk}, true},
+      {{.zero_stage = 3, .recompute = true, .working = Tier::kDisk, .order = layer_by_layer}, true},
+  };
+}
+
 int main_of(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS\n");
+  if (argc != 6 && argc != 7) {
+    std::fprintf(stderr, "usage: predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS [NVME_PATH]\n");
     return 2;
   }
   comm::MpiEnvironment mpi;
@@ -102,14 +133,29 @@ int main_of(int argc, char** argv) {
   const int threads = std::atoi(argv[4]), steps = std::atoi(argv[5]);
   std::vector<std::int64_t> rows;
   for (const auto& [micro, accumulation] : plan::micro_batches(setup.training.batch, world->size())) rows.push_back(micro);
-  const profile::Measurement measurement = profile::measure(*world, {setup.model, setup.training.batch.sequence_length, rows, threads});
+  profile::MeasureRequest measuring{setup.model, setup.training.batch.sequence_length, rows, threads};
+  if (argc == 7) {
+    const std::string job = world->broadcast(cat("predict-bench-", getpid()), 0);
+    measuring.disk = {.paths = {argv[6]}, .job = job};
+    setup.swap.emplace();
+    setup.swap->paths = {argv[6]};
+    setup.swap->identity = {world->host_name(), job, world->rank()};
+  }
+  const profile::Measurement measurement = profile::measure(*world, measuring);
+  if (world->rank() == 0) {
+    for (const std::string& line : measurement.disk.lines) std::printf("%s\n", line.c_str());
+  }
+  if (setup.swap) {
+    const spec::DiskSpeed& disk = measurement.machine.disk;
+    setup.swap->engine = {disk.block_bytes, disk.depth, disk.depth};
+  }
 
   plan::PlanRequest request;
   request.model = setup.model;
   request.mesh.data = world->size();
   request.training = setup.training;
   request.machine = measurement.machine;
-  request.budget = {std::int64_t{4} << 30, 0};
+  request.budget = {4 * kGiB, 16 * kGiB * world->node_size(), argc == 7 ? 64 * kGiB * world->node_size() : 0};
   request.threads = threads;
   std::vector<Outcome> outcomes;
   double chosen = 0;
@@ -137,6 +183,17 @@ int main_of(int argc, char** argv) {
       request.pins.chunk_elements = std::array<std::int64_t, 4>{1 << 12, 1 << 15, 1 << 18, 1 << 20}[outcomes.size() % 4];
       add(plan::search(request).plan, false);
     }
+  }
+  for (const Kind& kind : tiered_kinds()) {
+    if (kind.uses_disk && !setup.swap) continue;
+    // Three micro-batches, or the next that divides: an order of them, and gradients that are added.
+    const auto micros = plan::micro_batches(setup.training.batch, world->size());
+    const auto several = std::find_if(micros.begin(), micros.end(), [](const auto& each) { return each.second >= 3; });
+    const auto& [micro, accumulation] = several == micros.end() ? micros.back() : *several;
+    request.training.batch.micro_batch = micro;
+    request.training.batch.accumulation = accumulation;
+    request.pins = kind.pins;
+    add(plan::search(request).plan, false);
   }
   if (world->rank() == 0) {
     std::vector<double> errors;

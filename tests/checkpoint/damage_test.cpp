@@ -129,7 +129,7 @@ TEST_P(Damaged, IsRefusedByNameAndTheOneBeforeIsLoaded) {
   comm::run_local_ranks(2, [&](comm::Communicator& world) {
     SampleState state(Layout::kColumns, 2, world.rank());
     EXPECT_GT(state.differences(1), 0);
-    const std::optional<Selection> loaded = load_newest(world, dir.path(), state.params, state.pieces);
+    const std::optional<Selection> loaded = load_newest(world, dir.path(), state.params, state.loading());
     ASSERT_TRUE(loaded.has_value());
     EXPECT_EQ(loaded->manifest.progress.step, 10);
     EXPECT_EQ(loaded->path, older);
@@ -144,7 +144,7 @@ TEST_P(Damaged, IsRefusedByNameAndTheOneBeforeIsLoaded) {
   comm::run_local_ranks(2, [&](comm::Communicator& world) {
     SampleState state(Layout::kColumns, 2, world.rank());
     try {
-      load_newest(world, dir.path(), state.params, state.pieces);
+      load_newest(world, dir.path(), state.params, state.loading());
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kFormat);
@@ -218,7 +218,7 @@ TEST(Newest, ASecondDamagedOneIsPassedOverToo) {
   fs::remove(dir / "step-00000020/manifest.json");                                       // shows when listed
   const auto world = comm::make_single_rank();
   SampleState state(Layout::kWhole, 1, 0);
-  const auto loaded = load_newest(*world, dir.path(), state.params, state.pieces);
+  const auto loaded = load_newest(*world, dir.path(), state.params, state.loading());
   ASSERT_TRUE(loaded.has_value());
   EXPECT_EQ(loaded->manifest.progress.step, 10);
   EXPECT_EQ(state.differences(10), 0);

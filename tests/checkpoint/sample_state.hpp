@@ -99,6 +99,10 @@ class SampleState {
     for_each([&](int plane, int param, std::int64_t flat, float& value) { count += value != sample_value(plane, param, flat, tag); });
     return count;
   }
+  /// Loads all pieces in one call.
+  std::function<void(PieceReader&)> loading() {
+    return [this](PieceReader& reader) { reader.read(pieces); };
+  }
   std::int64_t elements() const {
     std::int64_t sum = 0;
     for (const Piece& piece : pieces) sum += piece.region.elements;

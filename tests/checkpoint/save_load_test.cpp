@@ -89,9 +89,9 @@ TEST(Save, PiecesMayBeWrittenInAnyOrderByOtherThreads) {
                         sample::sample_options());
     ASSERT_EQ(save.pieces(), state.pieces.size());
     std::thread odd([&] {
-      for (std::size_t i = 1; i < save.pieces(); i += 2) save.write(i);
+      for (std::size_t i = 1; i < save.pieces(); i += 2) save.write(i, state.pieces[i].data);
     });
-    for (std::size_t i = (save.pieces() + 1) / 2; i-- > 0;) save.write(2 * i);
+    for (std::size_t i = (save.pieces() + 1) / 2; i-- > 0;) save.write(2 * i, state.pieces[2 * i].data);
     odd.join();
     save.finish();
     EXPECT_TRUE(save.commit().ok);
@@ -143,7 +143,8 @@ TEST(Save, APieceNotWrittenIsADefectOnAllRanks) {
     SampleState state(Layout::kIntervals, 2, world.rank());
     CheckpointSave save(world, dir.path(), sample::sample_progress(3), sample::sample_documents(), state.params, state.pieces,
                         sample::sample_options());
-    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < save.pieces(); ++i) save.write(i);  // rank 1 leaves one out
+    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < save.pieces(); ++i)  // rank 1 leaves one out
+      save.write(i, state.pieces[i].data);
     expect_error<LogicError>([&] { save.commit(); }, {"rank 1", "piece 0 has not been written"});
     world.barrier();
     if (world.rank() == 0) ++told;
@@ -282,12 +283,50 @@ TEST(Load, AnotherModelIsRefusedByName) {
   const auto world = comm::make_single_rank();
   auto params = sample::sample_params();
   params[2].shape = {24};
-  expect_error<RequestError>([&] { load_checkpoint(*world, saved.path, params, {}); },
+  expect_error<RequestError>([&] { load_checkpoint(*world, saved.path, params, std::vector<Piece>{}); },
                              {"holds another model", "h.0.attn.bias [23]", "h.0.attn.bias [24]"});
   params = sample::sample_params();
   params.pop_back();
-  expect_error<RequestError>([&] { load_checkpoint(*world, saved.path, params, {}); },
+  expect_error<RequestError>([&] { load_checkpoint(*world, saved.path, params, std::vector<Piece>{}); },
                              {"holds another model: 6 parameters, this run has 5"});
+}
+
+/// Chunk by chunk as an engine reads whose states stand on disk: any pieces in any calls.
+TEST(Load, InManyCalls) {
+  const TempDir dir;
+  const CommitResult saved = sample::save_sample(dir.path(), 5, 3, 3, Layout::kMixed);
+  for (const std::size_t at_once : {1U, 2U, 5U}) {
+    comm::run_local_ranks(2, [&](comm::Communicator& world) {
+      SampleState state(Layout::kColumns, 2, world.rank());
+      load_checkpoint(world, saved.path, state.params, [&](PieceReader& reader) {
+        std::vector<Piece> batch;
+        for (std::size_t i = state.pieces.size(); i-- > 0;) {
+          batch.push_back(state.pieces[i]);
+          if (batch.size() < at_once && i > 0) continue;
+          reader.read(batch);
+          batch.clear();
+        }
+      });
+      EXPECT_EQ(state.differences(3), 0) << at_once << " at once";
+    });
+  }
+}
+
+TEST(Load, WhatAReadersOwnerThrowsIsEveryRanksError) {
+  const TempDir dir;
+  const CommitResult saved = sample::save_sample(dir.path(), 5, 3, 2);
+  std::atomic<int> told{0};
+  comm::run_local_ranks(2, [&](comm::Communicator& world) {
+    SampleState state(Layout::kIntervals, 2, world.rank());
+    const auto fill = [&](PieceReader& reader) {
+      reader.read(state.pieces);
+      if (world.rank() == 1) throw IoError("write", "rank-00001.swap", 5);
+    };
+    expect_error<Error>([&] { load_checkpoint(world, saved.path, state.params, fill); }, {"rank-00001.swap"});
+    ++told;
+    world.barrier();
+  });
+  EXPECT_EQ(told, 2);
 }
 
 TEST(Load, MomentsOfAFrozenParameterAreNotInvented) {

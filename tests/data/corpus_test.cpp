@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "data/token_store.hpp"
 #include "formats/megatron_tokens.hpp"
 #include "support/expect_error.hpp"
 #include "support/llmc_bytes.hpp"
@@ -284,6 +285,44 @@ std::string write_megatron(const TempDir& dir, const std::string& name, const st
   for (const std::vector<std::int32_t>& document : documents) writer.add(document);
   writer.finish();
   return dir / (name + ".bin");
+}
+
+/// What begins_within() finds of every range, held against all begins.
+void expect_begins(const Corpus& corpus) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(corpus.documents()));
+  corpus.read_begins(0, corpus.documents(), all.data());
+  for (std::int64_t begin = 0; begin <= corpus.tokens(); ++begin) {
+    for (std::int64_t end = begin; end <= corpus.tokens(); ++end) {
+      std::vector<std::int64_t> expected;
+      for (const std::int64_t place : all) {
+        if (place >= begin && place < end) expected.push_back(place);
+      }
+      ASSERT_EQ(corpus.begins_within(begin, end), expected) << begin << " to " << end;
+    }
+  }
+}
+
+TEST(Corpus, FindsTheDocumentsThatBeginInAPart) {
+  const TempDir dir;
+  for (int i = 0; i < 12; ++i) dir.write("d" + std::to_string(100 + i) + ".txt", std::string(static_cast<std::size_t>(1 + i * 5 % 7), 'x'));
+  const Corpus texts({dir / "d*.txt"}, 257);
+  expect_begins(texts);
+  const auto [train, valid] = texts.split(0.4, 3);
+  expect_begins(train);
+  expect_begins(valid);
+  const std::string a = write_megatron(dir, "a", {{1, 2, 3}, {4}, {5, 6}}, 300), b = write_megatron(dir, "b", {{7}, {8, 9}}, 300);
+  expect_begins(Corpus({a, b}, 300));
+  // More documents than are asked for at a time.
+  std::vector<std::vector<std::int32_t>> many;
+  for (std::int32_t i = 0; i < 150; ++i) many.push_back(i % 3 == 0 ? std::vector<std::int32_t>{1, 2} : std::vector<std::int32_t>{3});
+  expect_begins(Corpus({write_megatron(dir, "c", many, 300)}, 300));
+  const TempDir stores;
+  TokenStoreWriter writer(stores / "s", 300);
+  for (const std::size_t length : {3U, 1U, 8U, 2U})
+    writer.add({std::vector<std::int32_t>(length, 1), std::vector<std::uint8_t>(length, 1)});
+  writer.finish({});
+  expect_begins(Corpus(find_files({dir.write("a.jsonl", "{}")}), std::make_shared<TokenStore>(stores / "s", true), "bpe"));
+  EXPECT_THROW(texts.begins_within(0, texts.tokens() + 1), LogicError);
 }
 
 TEST(Corpus, MegatronFilesKnowTheirDocuments) {

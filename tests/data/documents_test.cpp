@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "data/doubling_tokenizer.hpp"
 #include "support/expect_error.hpp"
+#include "support/mutations.hpp"
 #include "support/temp_dir.hpp"
 
 namespace sluice::data {
@@ -261,7 +262,8 @@ TEST(Documents, MutatedLinesEndInDocumentsOrErrorsOfOurs) {
   const formats::ChatTemplate chat = chat_template();
   std::mt19937 random(5);
   int documents = 0, errors = 0;
-  for (int round = 0; round < 1000; ++round) {
+  const int rounds = sluice::testing::mutation_rounds();
+  for (int round = 0; round < rounds; ++round) {
     std::string text = seeds[round % 3];
     for (unsigned changes = 1 + random() % 4; changes > 0; --changes) {
       const std::size_t at = random() % text.size();
@@ -297,8 +299,8 @@ TEST(Documents, MutatedLinesEndInDocumentsOrErrorsOfOurs) {
       ++errors;
     }
   }
-  EXPECT_GT(documents, 100);
-  EXPECT_GT(errors, 100);
+  EXPECT_GT(documents, rounds / 10);
+  EXPECT_GT(errors, rounds / 10);
 }
 
 }  // namespace

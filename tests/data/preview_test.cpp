@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include "data/doubling_tokenizer.hpp"
+#include "support/temp_dir.hpp"
 
 namespace sluice::data {
 namespace {
 
+using sluice::testing::TempDir;
 using testing::DoublingTokenizer;
 using ::testing::HasSubstr;
 
@@ -26,6 +28,18 @@ TEST(Preview, ShowsWhatIsLearned) {
   EXPECT_EQ(describe(preview, true), "\033[2mask:\033[22manswer\033[2m.\033[22m");
   EXPECT_EQ(preview_of(tokens_of("ab", "11"), &tokenizer).predicted, 1) << "the first token has none before it";
   EXPECT_EQ(describe(preview_of(tokens_of("ab", "01"), nullptr), false), "⟦97⟧98");
+}
+
+TEST(Preview, OfDocumentsApartShowsWhatBeginsOne) {
+  const TempDir dir;
+  const Corpus corpus({dir.write("a.txt", "ab"), dir.write("b.txt", "cd")}, 257);  // a b . c d .
+  const std::unique_ptr<formats::Tokenizer> bytes = formats::make_byte_tokenizer();
+  const Preview preview = preview_of(corpus, {1, 4}, bytes.get(), true);
+  EXPECT_EQ(preview.predicted, 3);
+  ASSERT_EQ(preview.parts.size(), 3U);
+  EXPECT_EQ(preview.parts[1].text, "c");
+  EXPECT_FALSE(preview.parts[1].is_learned);
+  EXPECT_EQ(preview_of(corpus, {1, 4}, bytes.get(), false).predicted, 4);
 }
 
 TEST(Preview, MovesNoCursor) {

@@ -23,14 +23,23 @@ struct Batch {
   std::vector<std::int32_t> inputs;
   std::vector<std::int32_t> targets;
   std::vector<std::int64_t> ids;
+  std::vector<std::int32_t> starts;
   Batch(std::int64_t rows, std::int64_t t)
-      : sequence(t), inputs(static_cast<std::size_t>(rows * t), -99), targets(inputs), ids(static_cast<std::size_t>(rows), -99) {}
+      : sequence(t),
+        inputs(static_cast<std::size_t>(rows * t), -99),
+        targets(inputs),
+        ids(static_cast<std::size_t>(rows), -99),
+        starts(inputs) {}
   Rows rows() { return {inputs.data(), targets.data(), ids.data()}; }
+  Rows rows_apart() { return {inputs.data(), targets.data(), ids.data(), starts.data()}; }
   std::vector<std::int32_t> input(std::int64_t row) const {
     return {inputs.begin() + row * sequence, inputs.begin() + (row + 1) * sequence};
   }
   std::vector<std::int32_t> target(std::int64_t row) const {
     return {targets.begin() + row * sequence, targets.begin() + (row + 1) * sequence};
+  }
+  std::vector<std::int32_t> start(std::int64_t row) const {
+    return {starts.begin() + row * sequence, starts.begin() + (row + 1) * sequence};
   }
 };
 
@@ -270,15 +279,64 @@ TEST(EvaluationSampler, PadPredictsEveryTokenButTheFirstOfEachDocument) {
   EXPECT_EQ(predicted, expected);
 }
 
+/// Tokenised documents of these ids and, where given, marks of what is learned.
+Corpus stored(const TempDir& dir, const std::vector<EncodedDocument>& documents) {
+  TokenStoreWriter writer(dir / "s", 300);
+  for (EncodedDocument document : documents) {
+    if (document.learned.empty()) document.learned.assign(document.ids.size(), 1);
+    writer.add(document);
+  }
+  writer.finish({});
+  return Corpus(find_files({dir.write("a.jsonl", "{}")}), std::make_shared<TokenStore>(dir / "s", true), "bpe");
+}
+
+TEST(Samplers, DocumentsApartRestartAndTheirFirstTokensHaveNoLoss) {
+  const TempDir dir;
+  const Corpus corpus =
+      stored(dir, {{{10, 11, 256}, {}}, {{20, 21, 22, 23, 256}, {}}, {{256}, {}}, {{40, 256}, {}}, {{50, 51, 52, 256}, {}}});
+  const TrainingSampler sampler(corpus.tokens(), 4, Order::kSequential, 1);
+  ASSERT_EQ(sampler.samples_per_epoch(), 3);
+  Batch batch(3, 4);
+  EXPECT_EQ(sampler.fill(corpus, 0, 0, {3, 1, 0}, batch.rows_apart()), 3 + 3 + 2);
+  EXPECT_THAT(batch.input(0), ElementsAre(10, 11, 256, 20));
+  EXPECT_THAT(batch.target(0), ElementsAre(11, 256, -1, 21));
+  EXPECT_THAT(batch.start(0), ElementsAre(0, 0, 0, 3));
+  EXPECT_THAT(batch.input(1), ElementsAre(21, 22, 23, 256)) << "goes on, as a document that begins here";
+  EXPECT_THAT(batch.target(1), ElementsAre(22, 23, 256, -1)) << "the target begins a document of one token";
+  EXPECT_THAT(batch.start(1), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(batch.input(2), ElementsAre(256, 40, 256, 50));
+  EXPECT_THAT(batch.target(2), ElementsAre(-1, 256, -1, 51));
+  EXPECT_THAT(batch.start(2), ElementsAre(0, 1, 1, 3));
+  EXPECT_EQ(sampler.fill(corpus, 0, 0, {3, 1, 0}, batch.rows()), 12) << "not where nobody asks for it";
+
+  const EvaluationSampler evaluation(corpus, 4, Packing::kStream);
+  Batch rows(5, 4);
+  EXPECT_EQ(evaluation.fill(corpus, 0, {5, 1, 0}, rows.rows_apart()), corpus.tokens() - corpus.documents());
+  EXPECT_THAT(rows.target(3), ElementsAre(52, 256, -1, -1));
+  EXPECT_THAT(rows.start(3), ElementsAre(0, 0, 2, 2)) << "what doesn't fill the row is a document of its own";
+  EXPECT_THAT(rows.start(4), ElementsAre(0, 0, 0, 0));
+
+  // Any layout says the same, and so does a shuffled order of the same sample.
+  const TrainingSampler shuffled(corpus.tokens(), 4, Order::kShuffled, 5);
+  Batch one(1, 4);
+  for (std::int64_t number = 0; number < 3; ++number) {
+    shuffled.fill(corpus, number, 0, {1, 1, 0}, one.rows_apart());
+    EXPECT_EQ(one.start(0), batch.start(shuffled.sample_at(number)));
+  }
+}
+
+TEST(Samplers, DocumentsApartKeepTheMaskOfWhatIsLearned) {
+  const TempDir dir;
+  const Corpus corpus = stored(dir, {{{1, 2, 3}, {0, 0, 1}}, {{4, 5}, {1, 1}}, {{6, 7, 8}, {0, 0, 1}}});
+  Batch batch(1, 7);
+  EXPECT_EQ(TrainingSampler(corpus.tokens(), 7, Order::kSequential, 1).fill(corpus, 0, 0, {1, 1, 0}, batch.rows_apart()), 3);
+  EXPECT_THAT(batch.target(0), ElementsAre(-1, 3, -1, 5, -1, -1, 8)) << "4 is learned, but begins a document";
+  EXPECT_THAT(batch.start(0), ElementsAre(0, 0, 0, 3, 3, 5, 5));
+}
+
 TEST(Samplers, TargetsThatAreOnlyReadHaveNoLoss) {
   const TempDir dir;
-  const std::string path = dir.write("a.jsonl", "{}");
-  TokenStoreWriter writer(dir / "s", 300);
-  writer.add({{1, 2, 3, 4}, {0, 0, 1, 1}});
-  writer.add({{5, 6, 7}, {0, 1, 0}});
-  writer.add({{8, 9}, {0, 0}});
-  writer.finish({});
-  const Corpus corpus(find_files({path}), std::make_shared<TokenStore>(dir / "s", true), "bpe");
+  const Corpus corpus = stored(dir, {{{1, 2, 3, 4}, {0, 0, 1, 1}}, {{5, 6, 7}, {0, 1, 0}}, {{8, 9}, {0, 0}}});
   Batch batch(2, 4);
   EXPECT_EQ(TrainingSampler(corpus.tokens(), 4, Order::kSequential, 1).fill(corpus, 0, 0, {2, 1, 0}, batch.rows()), 3);
   EXPECT_THAT(batch.input(0), ElementsAre(1, 2, 3, 4)) << "what is only read is read all the same";

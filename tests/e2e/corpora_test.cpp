@@ -163,6 +163,65 @@ TEST_F(CorporaRun, UnevenMasksGiveTheSameStepsOnAnyNumberOfRanks) {
   }
 }
 
+/// Two documents fill a row exactly, so that eight packed rows are sixteen padded ones.
+TEST_F(CorporaRun, DocumentsApartTrainAsRowsOfTheirOwn) {
+  json config = json::parse(read_all(area_->model() + "/config.json"));
+  for (const char* rate : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) config[rate] = 0.0;  // which counts rows
+  area_->write("plain/config.json", config.dump());
+  std::string lines;
+  for (unsigned i = 0; i < 240; ++i) lines += json{{"text", speech(i, 15)}}.dump() + "\n";  // and an end
+  const auto run = [&](int ranks, const std::string& output, const std::string& steps, const std::string& plan,
+                       const std::vector<std::string>& settings) {
+    std::vector<std::string> words{"--model", path("plain"), "--data", area_->write("short.jsonl", lines),
+                                   "--steps", steps,         "--plan", plan};
+    std::vector<std::string> all{"sluice.init=scratch", "sluice.data.tokenizer=bytes", "sluice.data.order=sequential",
+                                 "sluice.data.valid_fraction=0.1", "sluice.evaluate.interval=4"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    for (const std::string& setting : all) words.insert(words.end(), {"--set", setting});
+    return train(ranks, output, words);
+  };
+  const std::string apart = "sluice.data.document_attention=true";
+  const std::string alone = area_->plan({.ranks = 1, .zero_stage = 0, .micro_batch = 8, .accumulation = 1});
+  ASSERT_TRUE(ended_with(run(1, "padded", "12", area_->plan({.ranks = 1, .zero_stage = 0, .micro_batch = 16, .accumulation = 1}),
+                             {"sluice.data.packing=pad", "train_batch_size=16"}),
+                         0));
+  ASSERT_TRUE(ended_with(run(1, "joined", "1", alone, {}), 0));
+  const ProgramOutcome outcome = run(2, "apart", "8", area_->plan({.zero_stage = 3, .rcache_elements = 65536}), {apart});
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("attention and positions restart at each of 216 documents"));
+  EXPECT_THAT(outcome.output, HasSubstr("first sample: 33 tokens, 30 predicted with loss")) << "not the first ones of documents";
+  EXPECT_TRUE(refused_with(run(1, "apart", "12", alone, {}), 2, {"data.document_attention: true there, false asked"}));
+  ASSERT_TRUE(ended_with(run(1, "apart", "12", alone, {apart}), 0));  // goes on as rows of one rank
+  const Records rows = read_records(path("padded")), documents = read_records(path("apart"));
+  ASSERT_TRUE(has_each_step_once(path("apart"), 12));
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(documents.steps[i].loss_value(), rows.steps[i].loss_value(), 1e-5 * rows.steps[i].loss_value()) << "step " << i + 1;
+    const double norm = std::stod(rows.steps[i].grad_norm);
+    EXPECT_NEAR(std::stod(documents.steps[i].grad_norm), norm, 1e-4 * norm) << "step " << i + 1;
+  }
+  ASSERT_EQ(rows.evaluations.size(), 3U);
+  ASSERT_EQ(documents.evaluations.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(std::stod(documents.evaluations[i].second), std::stod(rows.evaluations[i].second), 1e-4);
+  EXPECT_GT(std::abs(read_records(path("joined")).steps[0].loss_value() - rows.steps[0].loss_value()), 1e-4);
+
+  const ProgramOutcome tokenised = sluice({"data", "tokenize", path("text.txt"), "--tokenizer", "bytes", "--output", path("apart.bin")});
+  ASSERT_TRUE(ended_with(tokenised, 0));
+  EXPECT_TRUE(refused_with(train(0, "apart-llmc", {"--data", path("apart.bin"), "--set", apart, "--steps", "1"}), 2,
+                           {"apart.bin", "where documents begin", "document_attention"}));
+}
+
+TEST_F(CorporaRun, ChatsInWhichNobodyAnswersAreShownAndRefused) {
+  const std::string file = area_->write("asked.jsonl", R"({"messages": [{"role": "user", "content": "anybody?"}]})"
+                                                       "\n");
+  for (const bool as_json : {false, true}) {
+    std::vector<std::string> words{"data", "inspect", file, "--tokenizer", path("chatty")};
+    if (as_json) words.push_back("--json");
+    const ProgramOutcome outcome = sluice(words);
+    EXPECT_TRUE(refused_with(outcome, 2, {"training data: no token of 1 document has a loss", "written by the assistant"}));
+    EXPECT_THAT(outcome.output, HasSubstr("anybody?"));
+  }
+}
+
 TEST_F(CorporaRun, AStepWithoutATokenThatCountsIsSkippedWithAWarning) {
   // The first eight documents have a completion that lies beyond the row.
   std::string lines;

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(All, Parity,
                          ::testing::Values(Case{"gpt2_tiny", 1, 0}, Case{"gpt2_tiny", 2, 1}, Case{"gpt2_tiny", 2, 3},
                                            Case{"gpt2_odd", 2, 2}, Case{"gpt2_untied", 1, 0}, Case{"opt_tiny", 2, 1},
                                            Case{"llama_tiny", 2, 3}, Case{"llama_smol", 2, 2}, Case{"mistral_tiny", 1, 0},
-                                           Case{"qwen2_tiny", 2, 3}, Case{"qwen3_tiny", 2, 1}),
+                                           Case{"mistral_sliding", 2, 1}, Case{"qwen2_tiny", 2, 3}, Case{"qwen3_tiny", 2, 1}),
                          [](const auto& each) {
                            return std::string(each.param.fixture) + "_ranks" + std::to_string(each.param.ranks) + "_zero" +
                                   std::to_string(each.param.zero_stage);

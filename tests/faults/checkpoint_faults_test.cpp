@@ -150,7 +150,7 @@ std::int64_t newest_loaded(const std::string& directory) {
   std::atomic<std::int64_t> step{-1};
   comm::run_local_ranks(3, [&](comm::Communicator& world) {
     SampleState state(Layout::kMixed, 3, world.rank());
-    const auto loaded = load_newest(world, directory, state.params, state.pieces);
+    const auto loaded = load_newest(world, directory, state.params, state.loading());
     if (!loaded) return;
     EXPECT_TRUE(loaded->refused.empty());
     EXPECT_EQ(state.differences(static_cast<int>(loaded->manifest.progress.step)), 0);

@@ -1,7 +1,6 @@
 // Swap on real disks that are small, odd or broken: a tmpfs, ext4 on loop devices. They need root and are skipped by name
 // without.
 #include <fcntl.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,14 +8,10 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -26,72 +21,20 @@
 #include "memory/io/pattern.hpp"
 #include "memory/io/swap_space.hpp"
 #include "support/expect_error.hpp"
+#include "support/small_disk.hpp"
 #include "support/temp_dir.hpp"
 
 namespace sluice::memory {
 namespace {
 
 using sluice::testing::expect_error;
+using sluice::testing::SmallDisk;
+using sluice::testing::succeeds;
 using sluice::testing::TempDir;
 using ::testing::HasSubstr;
 
 constexpr auto kRead = IoDirection::kRead;
 constexpr auto kWrite = IoDirection::kWrite;
-
-bool succeeds(const std::string& command) {
-  return std::system(("PATH=$PATH:/sbin:/usr/sbin; " + command + " > /dev/null 2>&1").c_str()) == 0;
-}
-
-/// A small file system of its own, mounted below a temporary directory.
-class SmallDisk {
- public:
-  static std::optional<SmallDisk> tmpfs(std::int64_t bytes) {
-    SmallDisk disk;
-    if (!succeeds(cat("mount -t tmpfs -o size=", bytes, ",mode=0755 none ", disk.mounted_))) return std::nullopt;
-    disk.is_mounted_ = true;
-    return disk;
-  }
-  /// ext4 on a loop device with sectors of `sector` bytes, whose image lies in `images`.
-  static std::optional<SmallDisk> ext4(std::int64_t bytes, int sector, const std::string& images = "") {
-    SmallDisk disk;
-    const std::string image = (images.empty() ? disk.dir_->path() : images) + "/image";
-    std::ofstream(image).close();
-    if (::truncate(image.c_str(), bytes) != 0) return std::nullopt;
-    if (!succeeds(cat("mkfs.ext4 -q -F -b 4096 -O ^has_journal ", image))) return std::nullopt;
-    const std::string name = disk.dir_->path() + "/device";
-    succeeds(cat("losetup -b ", sector, " --find --show ", image, " | tee ", name));
-    std::ifstream(name) >> disk.device_;
-    if (disk.device_.empty() || !succeeds(cat("mount ", disk.device_, " ", disk.mounted_))) return std::nullopt;
-    disk.is_mounted_ = true;
-    return disk;
-  }
-  SmallDisk(SmallDisk&& other) noexcept
-      : dir_(std::move(other.dir_)),
-        mounted_(std::move(other.mounted_)),
-        device_(std::exchange(other.device_, "")),
-        is_mounted_(std::exchange(other.is_mounted_, false)) {}
-  SmallDisk& operator=(SmallDisk&&) = delete;
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  ~SmallDisk() {
-    if (is_mounted_ && ::umount(mounted_.c_str()) != 0) ::umount2(mounted_.c_str(), MNT_DETACH);
-    if (!device_.empty()) succeeds("losetup -d " + device_);
-  }
-  const std::string& path() const { return mounted_; }
-
- private:
-  SmallDisk() : dir_(std::make_unique<TempDir>()), mounted_(dir_->path() + "/disk") {
-    make_directories(mounted_);
-    ::chmod(dir_->path().c_str(), 0755);  // other users are sent here
-  }
-  std::unique_ptr<TempDir> dir_;
-  std::string mounted_;
-  std::string device_;
-  bool is_mounted_ = false;
-};
-
-#define SKIP_WITHOUT(disk, what) \
-  if (!(disk)) GTEST_SKIP() << what " can't be made here (needs root and a kernel that allows it)"
 
 SwapSpace::Options options(const std::string& path, std::int64_t bytes) {
   return {.paths = {path}, .identity = {"node1", "77", 0}, .extents = {{0, bytes}}, .engine = {64 * kKiB, 8, 8}, .claims = {}};

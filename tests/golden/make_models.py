@@ -12,6 +12,11 @@ Each folder NAME/ holds
     logits.safetensors          "logits" [rows, T, vocab] of the first global batch, dropout off
     gradients.safetensors       of the mean loss of the first global batch, by parameter name without the family's prefix
     expected.json               loss of that batch, the hyperparameters, and of each step loss, gradient norm and learning rate
+and, of some,
+    document_gradients.safetensors   of the same rows with documents kept apart: attention and positions restart where one begins, and its
+                                first token isn't predicted. expected.json says in "documents" which tokens of the stream begin one. Each
+                                document is run by itself; where transformers knows packed rows (position_ids that restart, labels of its
+                                DataCollatorWithFlattening), they must give the same loss.
 
 rotary.json holds the frequencies that transformers gives each kind of rotary positions at the sizes of published models.
 
@@ -63,14 +68,15 @@ def qwen3(**sizes):
 # What GPT-2's differ in: heads of 8 and a width that kernels like; odd sizes everywhere (heads of 10, an inner width that isn't
 # 4 C, a prime vocabulary, rows shorter than the context); a head of its own. The other families: pad_token_id among the tokens
 # (its row of the embedding gets no gradient there), heads that 2 doesn't divide, heads that share keys and values, head widths
-# apart from hidden / heads, tied and untied heads, each kind of rope scaling (llama3 with a frequency in each of its three bands).
+# apart from hidden / heads, tied and untied heads, each kind of rope scaling (llama3 with a frequency in each of its three bands), a
+# window as long as a row and one that slides within it. documents: how long they are in the rows of the first batch, from its first token.
 FIXTURES = {
     "gpt2_tiny": dict(seed=11, sequence=32, make=gpt2, sizes=dict(vocab=96, context=32, hidden=32, layers=3, heads=4, inner=None, tied=True)),
     "gpt2_odd": dict(seed=12, sequence=19, make=gpt2, sizes=dict(vocab=257, context=24, hidden=30, layers=2, heads=3, inner=100, tied=True)),
-    "gpt2_untied": dict(seed=13, sequence=16, make=gpt2, sizes=dict(vocab=50, context=16, hidden=16, layers=1, heads=2, inner=None, tied=False)),
-    "opt_tiny": dict(seed=21, sequence=17, make=opt, sizes=dict(
+    "gpt2_untied": dict(seed=13, sequence=16, make=gpt2, documents=[5, 9, 1, 1, 20, 3, 16], sizes=dict(vocab=50, context=16, hidden=16, layers=1, heads=2, inner=None, tied=False)),
+    "opt_tiny": dict(seed=21, sequence=17, make=opt, documents=[6, 30, 2, 12], sizes=dict(
         vocab_size=61, max_position_embeddings=20, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, ffn_dim=40)),
-    "llama_tiny": dict(seed=22, sequence=20, make=llama, sizes=dict(
+    "llama_tiny": dict(seed=22, sequence=20, make=llama, documents=[3, 8, 22, 1, 30], sizes=dict(
         vocab_size=48, max_position_embeddings=48, hidden_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, head_dim=8,
         intermediate_size=28, rms_norm_eps=1e-5, tie_word_embeddings=False,
         rope_parameters=dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -81,6 +87,9 @@ FIXTURES = {
     "mistral_tiny": dict(seed=24, sequence=18, make=mistral, sizes=dict(
         vocab_size=64, max_position_embeddings=40, hidden_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
         intermediate_size=36, sliding_window=18, rope_parameters=dict(rope_type="linear", rope_theta=1000.0, factor=2.5))),
+    "mistral_sliding": dict(seed=27, sequence=23, make=mistral, documents=[15, 2, 40, 11], sizes=dict(
+        vocab_size=64, max_position_embeddings=40, hidden_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+        intermediate_size=36, sliding_window=7, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000.0))),
     "qwen2_tiny": dict(seed=25, sequence=21, make=qwen2, sizes=dict(
         vocab_size=67, max_position_embeddings=32, hidden_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
         intermediate_size=40, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0), eos_token_id=5)),
@@ -135,6 +144,45 @@ def mean_loss(model, inputs, targets):
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)), logits
 
 
+def document_begins(f):
+    """The tokens of the first batch that begin a document, the very first one aside."""
+    begins = numpy.cumsum(f["documents"])
+    return [int(b) for b in begins if b <= MICRO_BATCH * ACCUMULATION * f["sequence"]]
+
+
+def documents_of_row(f, tokens, begins, row):
+    t = f["sequence"]
+    row_tokens = tokens[row * t : row * t + t + 1].astype(numpy.int64)
+    return numpy.split(row_tokens, [b - row * t for b in begins if row * t < b <= row * t + t])
+
+
+def loss_of_documents(model, f, tokens, begins):
+    """The mean loss with each document, or part of one in a row, by itself; and how many tokens were predicted."""
+    total, predicted = 0.0, 0
+    for row in range(MICRO_BATCH * ACCUMULATION):
+        for document in documents_of_row(f, tokens, begins, row):
+            if len(document) < 2:
+                continue
+            ids = torch.from_numpy(document.copy())[None]
+            logits = model(input_ids=ids[:, :-1]).logits
+            total = total + torch.nn.functional.cross_entropy(logits[0], ids[0, 1:], reduction="sum")
+            predicted += len(document) - 1
+    return total / predicted, predicted
+
+
+def loss_of_packed_rows(model, f, tokens, begins):
+    """The same as transformers does it with the documents of a row in one forward pass."""
+    collate = transformers.DataCollatorWithFlattening(return_tensors="pt")
+    total, predicted = 0.0, 0
+    for row in range(MICRO_BATCH * ACCUMULATION):
+        batch = collate([{"input_ids": document.tolist()} for document in documents_of_row(f, tokens, begins, row)])
+        logits = model(input_ids=batch["input_ids"][:, :-1], position_ids=batch["position_ids"][:, :-1], use_cache=False).logits
+        labels = batch["labels"][0, 1:]
+        total = total + torch.nn.functional.cross_entropy(logits[0], labels, ignore_index=-100, reduction="sum")
+        predicted += int((labels != -100).sum())
+    return total / predicted, predicted
+
+
 def plain(name):
     for prefix in ("transformer.", "model.decoder.", "model."):
         name = name.removeprefix(prefix)
@@ -185,6 +233,17 @@ def make(name, into):
     loss.backward()
     save_file({"logits": logits.detach().float().contiguous()}, folder / "logits.safetensors")
     save_file({plain(key): p.grad.float().contiguous() for key, p in model.named_parameters()}, folder / "gradients.safetensors")
+    documents = None
+    if "documents" in f:
+        begins = document_begins(f)
+        model.zero_grad(set_to_none=True)
+        document_loss, predicted = loss_of_documents(model, f, tokens, begins)
+        document_loss.backward()
+        save_file({plain(key): p.grad.float().contiguous() for key, p in model.named_parameters()}, folder / "document_gradients.safetensors")
+        documents = dict(begins=begins, predicted=predicted, loss=document_loss.item())
+        if f["make"] is not opt:  # whose masks know nothing of positions
+            packed, packed_predicted = loss_of_packed_rows(model, f, tokens, begins)
+            assert packed_predicted == predicted and abs(packed.item() - document_loss.item()) < 1e-12, (packed.item(), document_loss.item())
     steps = train(model, f, tokens)
     for step, rough in zip(steps, steps_f32):
         step["loss_f32"] = rough["loss"]
@@ -196,6 +255,8 @@ def make(name, into):
         optimizer=dict(beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=WEIGHT_DECAY, decay_on="matrices", gradient_clipping=CLIPPING),
         schedule=dict(kind="cosine", peak=PEAK, warmup_steps=WARMUP, total_steps=STEPS),
         steps=steps)
+    if documents:
+        expected["documents"] = documents
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
     apart = max(abs(s["loss"] - s["loss_f32"]) / s["loss"] for s in steps)
     clipped = sum(s["grad_norm"] > CLIPPING for s in steps)
@@ -254,7 +315,10 @@ def differences(committed, fresh):
             found.append(f"{where}: {a} committed, {b} now")
 
     compare("expected", json.loads((committed / "expected.json").read_text()), json.loads((fresh / "expected.json").read_text()))
-    for file in ("model.safetensors", "gradients.safetensors", "logits.safetensors"):
+    files = ["model.safetensors", "gradients.safetensors", "logits.safetensors"]
+    if (fresh / "document_gradients.safetensors").exists():
+        files.append("document_gradients.safetensors")
+    for file in files:
         a, b = load_file(committed / file), load_file(fresh / file)
         if set(a) != set(b):
             found.append(f"{file}: other tensors")

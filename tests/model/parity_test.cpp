@@ -8,6 +8,7 @@
 #include "formats/config_json.hpp"
 #include "formats/hf_names.hpp"
 #include "ops/adamw.hpp"
+#include "ops/cross_entropy.hpp"
 #include "ops/grad_norm.hpp"
 #include "optim/policy.hpp"
 #include "optim/schedule.hpp"
@@ -82,6 +83,24 @@ class Parity : public ::testing::TestWithParam<std::tuple<std::string, test::Nam
   std::int64_t micro_batch() const { return fixture_.expected.at("micro_batch"); }
   std::int64_t accumulation() const { return fixture_.expected.at("accumulation"); }
 
+  void expect_gradients(const std::map<std::string, Tensor>& expected) const {
+    ASSERT_EQ(expected.size(), driver_.model().params.size());
+    double global = 0;
+    for (const auto& [name, gradient] : expected) global = std::hypot(global, norm(gradient.values));
+    for (std::size_t i = 0; i < driver_.grads.size(); ++i) {
+      const ParamSpec& param = driver_.model().params[i];
+      const Tensor& reference = expected.at(param.name);
+      ASSERT_EQ(reference.shape, param.shape) << param.name;
+      const double error = distance(driver_.grads[i].f32(), reference.values.data(), param.elements());
+      const double size = norm(reference.values);
+      // A key's bias moves all scores of a query alike, so its gradient is zero by algebra where positions don't turn keys: what is left in
+      // f32 is the rounding of terms that cancel.
+      const bool is_zero = size < 1e-12 * global;
+      EXPECT_EQ(is_zero, fixture_.spec.family == "opt" && param.name.ends_with("k_proj.bias")) << param.name;
+      EXPECT_LE(error, is_zero ? 1e-8 * global : 1e-4 * std::max(size, 1e-6 * global)) << param.name;
+    }
+  }
+
   Fixture fixture_{std::get<0>(GetParam())};
   SegmentDriver driver_{fixture_.spec, std::get<1>(GetParam()).context};
 };
@@ -113,22 +132,29 @@ TEST_P(Parity, LossAndGradients) {
   const double expected_loss = fixture_.expected.at("loss");
   EXPECT_NEAR(loss, expected_loss, 1e-5 * expected_loss);
   EXPECT_NEAR(driver_.evaluate(batch, step) / tokens, expected_loss, 1e-5 * expected_loss);
+  expect_gradients(expected);
+}
 
-  ASSERT_EQ(expected.size(), driver_.model().params.size());
-  double global = 0;
-  for (const auto& [name, gradient] : expected) global = std::hypot(global, norm(gradient.values));
-  for (std::size_t i = 0; i < driver_.grads.size(); ++i) {
-    const ParamSpec& param = driver_.model().params[i];
-    const Tensor& reference = expected.at(param.name);
-    ASSERT_EQ(reference.shape, param.shape) << param.name;
-    const double error = distance(driver_.grads[i].f32(), reference.values.data(), param.elements());
-    const double size = norm(reference.values);
-    // A key's bias moves all scores of a query alike, so its gradient is zero by algebra where positions don't turn keys: what is left in
-    // f32 is the rounding of terms that cancel.
-    const bool is_zero = size < 1e-12 * global;
-    EXPECT_EQ(is_zero, fixture_.spec.family == "opt" && param.name.ends_with("k_proj.bias")) << param.name;
-    EXPECT_LE(error, is_zero ? 1e-8 * global : 1e-4 * std::max(size, 1e-6 * global)) << param.name;
+/// Of some fixtures: learned positions, rotary ones, a window.
+class ParityOfDocuments : public Parity {};
+
+TEST_P(ParityOfDocuments, LossAndGradients) {
+  const auto& documents = fixture_.expected.at("documents");
+  Batch batch = fixture_.batch(0, global_batch());
+  const std::int64_t sequence = batch.shape.sequence;
+  batch.document_starts.assign(static_cast<std::size_t>(batch.shape.tokens()), 0);
+  double predicted = static_cast<double>(batch.shape.tokens());
+  for (const std::int64_t begin : documents.at("begins").get<std::vector<std::int64_t>>()) {
+    batch.targets[static_cast<std::size_t>(begin) - 1] = ops::kIgnoredTarget;
+    --predicted;
+    for (std::int64_t t = begin; t < batch.shape.tokens() && t / sequence == begin / sequence; ++t)
+      batch.document_starts[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(begin % sequence);
   }
+  ASSERT_EQ(predicted, documents.at("predicted").get<double>());
+  const StepView step{.loss_scale = static_cast<float>(1 / predicted)};
+  const double loss = driver_.train(batch, step) / predicted, expected_loss = documents.at("loss");
+  EXPECT_NEAR(loss, expected_loss, 1e-5 * expected_loss);
+  expect_gradients(test::read_safetensors(fixture_.folder + "/document_gradients.safetensors"));
 }
 
 TEST_P(Parity, TwentyAdamwSteps) {
@@ -196,7 +222,11 @@ std::string case_name(const ::testing::TestParamInfo<Parity::ParamType>& test) {
 }
 INSTANTIATE_TEST_SUITE_P(Fixtures, Parity,
                          ::testing::Combine(::testing::Values("gpt2_tiny", "gpt2_odd", "gpt2_untied", "opt_tiny", "llama_tiny",
-                                                              "llama_smol", "mistral_tiny", "qwen2_tiny", "qwen3_tiny"),
+                                                              "llama_smol", "mistral_tiny", "mistral_sliding", "qwen2_tiny", "qwen3_tiny"),
+                                            test::single_thread_contexts()),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, ParityOfDocuments,
+                         ::testing::Combine(::testing::Values("gpt2_untied", "opt_tiny", "llama_tiny", "mistral_sliding"),
                                             test::single_thread_contexts()),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Threads, Parity,

@@ -22,7 +22,7 @@ std::int64_t qkv_elements(const AttentionShape& s) {
 
 std::string describe(const AttentionShape& s) {
   return std::to_string(s.rows) + " rows, " + std::to_string(s.tokens) + " tokens, " + std::to_string(s.heads) + " heads of " +
-         std::to_string(s.head_dim) + " on " + std::to_string(s.kv_heads);
+         std::to_string(s.head_dim) + " on " + std::to_string(s.kv_heads) + ", window " + std::to_string(s.window);
 }
 
 struct Result {
@@ -30,12 +30,13 @@ struct Result {
 };
 
 Result run(const Context& ctx, const AttentionShape& s, const Values& qkv, const Values& dout, const DropoutSite& site,
-           std::int64_t first_position = 0, const std::int64_t* samples = kSamples.data(), std::size_t workspace_shift = 0) {
+           std::int64_t first_position = 0, const std::int64_t* samples = kSamples.data(), std::size_t workspace_shift = 0,
+           DocumentStarts starts = nullptr) {
   Result r{Values(static_cast<std::size_t>(elements(s))), Values(static_cast<std::size_t>(s.rows * s.heads * s.tokens)),
            Values(qkv.size(), 5.0f)};
   std::vector<float> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, ctx.threads)) / sizeof(float) + workspace_shift,
                                std::nanf(""));
-  const RowPositions positions{samples, s.rows, s.tokens, first_position};
+  const RowPositions positions{samples, s.rows, s.tokens, first_position, starts};
   const float* const v = qkv.data() + (s.heads + s.kv_heads) * s.head_dim;
   attention_forward(ctx, s, qkv.data(), v, site, positions, r.out.data(), r.lse.data(), workspace.data() + workspace_shift);
   attention_backward(ctx, s, qkv.data(), v, r.out.data(), r.lse.data(), dout.data(), site, positions, r.dqkv.data(),
@@ -193,6 +194,143 @@ TEST(Attention, ARowAloneHasTheSameMask) {
       EXPECT_TRUE(same_bits(r.out, Values(all.out.begin() + row * n, all.out.begin() + (row + 1) * n)));
       EXPECT_TRUE(same_bits(r.dqkv, Values(all.dqkv.begin() + 3 * row * n, all.dqkv.begin() + 3 * (row + 1) * n)));
     }
+  }
+}
+
+/// Starts of documents of these lengths, one row after another; the last one of a row goes on to its end.
+std::vector<std::int32_t> starts_of(const AttentionShape& s, const std::vector<std::vector<std::int64_t>>& lengths) {
+  std::vector<std::int32_t> starts;
+  for (const std::vector<std::int64_t>& row : lengths) {
+    std::int64_t start = 0;
+    std::size_t next = 0;
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      if (next < row.size() && t == start + row[next]) {
+        start = t;
+        ++next;
+      }
+      starts.push_back(static_cast<std::int32_t>(start));
+    }
+  }
+  return starts;
+}
+
+struct MaskCase {
+  AttentionShape shape;
+  std::vector<std::vector<std::int64_t>> lengths;  // empty: no documents
+};
+
+/// Borders within tiles and panels, at their edges, one after another, and tiles that a query's document begins after.
+std::vector<MaskCase> mask_cases() {
+  return {
+      {{1, 1, 1, 1}, {{1}}},
+      {{2, 7, 3, 4}, {{1, 1, 3}, {5}}},
+      {{1, 64, 1, 16}, {{16, 16, 32}}},
+      {{1, 70, 2, 33}, {{63, 2}}},
+      {{2, 130, 2, 8}, {{64, 64}, {65, 1, 1, 20}}},
+      {{1, 200, 4, 16, 2}, {{10, 120, 5, 30}}},
+      {{1, 330, 1, 64}, {{100, 29, 150, 3}}},
+      {{1, 200, 2, 16, 2, 1}, {}},
+      {{2, 90, 2, 7, 2, 13}, {}},
+      {{1, 257, 4, 16, 1, 64}, {}},
+      {{1, 300, 1, 32, 1, 100}, {}},
+      {{1, 40, 1, 8, 1, 40}, {}},
+      {{2, 200, 2, 20, 1, 50}, {{30, 120, 7}, {199}}},
+  };
+}
+
+TEST(Attention, FastBodiesAgreeWithTheReferenceOnDocumentsAndWindows) {
+  for (const MaskCase& c : mask_cases()) {
+    const AttentionShape& s = c.shape;
+    const Values qkv = normal_values(qkv_elements(s), 21), dout = normal_values(elements(s), 22);
+    const std::vector<std::int32_t> starts = starts_of(s, c.lengths);
+    const DocumentStarts documents = c.lengths.empty() ? nullptr : starts.data();
+    for (const DropoutSite& site : {kNoDropout, kDropout}) {
+      const std::int64_t first_position = site.rate > 0 ? s.tokens % 4 : 0;
+      const Result expected = run(reference_context(), s, qkv, dout, site, first_position, kSamples.data(), 0, documents);
+      for (const Context& ctx : fast_contexts()) {
+        const Result r = run(ctx, s, qkv, dout, site, first_position, kSamples.data(), 0, documents);
+        ASSERT_TRUE(all_near(r.out, expected.out, 2e-6, 2e-6)) << describe(s) << ' ' << text_of(ctx);
+        ASSERT_TRUE(all_near(r.lse, expected.lse, 1e-6, 1e-6)) << describe(s) << ' ' << text_of(ctx);
+        ASSERT_TRUE(all_near(r.dqkv, expected.dqkv, 1e-5, 1e-5)) << describe(s) << ' ' << text_of(ctx) << " dropout " << site.rate;
+      }
+    }
+  }
+}
+
+TEST(Attention, DocumentsAreRowsOfTheirOwn) {
+  const AttentionShape packed{1, 150, 4, 16, 2};
+  const std::vector<std::int64_t> lengths{40, 64, 1, 45};
+  const std::vector<std::int32_t> starts = starts_of(packed, {lengths});
+  const Values qkv = normal_values(qkv_elements(packed), 23), dout = normal_values(elements(packed), 24);
+  std::vector<Context> contexts = fast_contexts();
+  contexts.push_back(reference_context());
+  const auto part = [](const Values& all, std::int64_t begin, std::int64_t tokens, std::int64_t width) {
+    return Values(all.begin() + begin * width, all.begin() + (begin + tokens) * width);
+  };
+  for (const Context& ctx : contexts) {
+    const Result whole = run(ctx, packed, qkv, dout, kNoDropout, 0, kSamples.data(), 0, starts.data());
+    std::int64_t begin = 0;
+    for (const std::int64_t length : lengths) {
+      const AttentionShape alone{1, length, 4, 16, 2};
+      const Result r = run(ctx, alone, part(qkv, begin, length, packed.width()), part(dout, begin, length, 64), kNoDropout);
+      EXPECT_TRUE(all_near(part(whole.out, begin, length, 64), r.out, 2e-6, 2e-6)) << text_of(ctx) << " from " << begin;
+      EXPECT_TRUE(all_near(part(whole.dqkv, begin, length, packed.width()), r.dqkv, 1e-5, 1e-5)) << text_of(ctx) << " from " << begin;
+      begin += length;
+    }
+  }
+}
+
+TEST(Attention, NothingOfAnotherDocumentOrOutsideTheWindowComesThrough) {
+  const AttentionShape s{1, 180, 1, 16};
+  const std::vector<std::int32_t> starts = starts_of(s, {{90, 90}});
+  AttentionShape sliding = s;
+  sliding.window = 20;
+  Values qkv = normal_values(qkv_elements(s), 25);
+  Values changed = qkv;
+  for (std::size_t i = 0; i < 90 * 48; ++i) changed[i] = 1000.0f;
+  const Values dout = normal_values(elements(s), 26);
+  for (const Context& ctx : fast_contexts()) {
+    const Result before = run(ctx, s, qkv, dout, kNoDropout, 0, kSamples.data(), 0, starts.data());
+    const Result after = run(ctx, s, changed, dout, kNoDropout, 0, kSamples.data(), 0, starts.data());
+    EXPECT_TRUE(same_bits(Values(after.out.begin() + 90 * 16, after.out.end()), Values(before.out.begin() + 90 * 16, before.out.end())));
+    EXPECT_TRUE(
+        same_bits(Values(after.dqkv.begin() + 90 * 48, after.dqkv.end()), Values(before.dqkv.begin() + 90 * 48, before.dqkv.end())));
+    const Result slid = run(ctx, sliding, qkv, dout, kNoDropout), slid_after = run(ctx, sliding, changed, dout, kNoDropout);
+    const std::ptrdiff_t clean = 90 + 19;  // the first token whose window begins at 90
+    EXPECT_TRUE(same_bits(Values(slid_after.out.begin() + clean * 16, slid_after.out.end()),
+                          Values(slid.out.begin() + clean * 16, slid.out.end())));
+    EXPECT_FALSE(same_bits(Values(slid_after.out.begin() + (clean - 1) * 16, slid_after.out.end()),
+                           Values(slid.out.begin() + (clean - 1) * 16, slid.out.end())));
+  }
+}
+
+TEST(Attention, OneDocumentOrAWideWindowIsPlainCausalAttention) {
+  for (const AttentionShape& s : {AttentionShape{2, 130, 2, 16}, AttentionShape{1, 200, 6, 12, 3}}) {
+    const Values qkv = normal_values(qkv_elements(s), 27), dout = normal_values(elements(s), 28);
+    const std::vector<std::int32_t> starts(static_cast<std::size_t>(s.rows * s.tokens), 0);
+    AttentionShape wide = s;
+    wide.window = s.tokens;
+    for (const Context& ctx : fast_contexts()) {
+      const Result plain = run(ctx, s, qkv, dout, kDropout);
+      for (const Result& r :
+           {run(ctx, s, qkv, dout, kDropout, 0, kSamples.data(), 0, starts.data()), run(ctx, wide, qkv, dout, kDropout)}) {
+        EXPECT_TRUE(same_bits(r.out, plain.out)) << text_of(ctx);
+        EXPECT_TRUE(same_bits(r.lse, plain.lse)) << text_of(ctx);
+        EXPECT_TRUE(same_bits(r.dqkv, plain.dqkv)) << text_of(ctx);
+      }
+    }
+  }
+}
+
+TEST(Attention, RefusesDocumentsThatCannotBe) {
+  const AttentionShape s{1, 4, 1, 2};
+  Values qkv(24), out(8), lse(4);
+  std::vector<char> workspace(static_cast<std::size_t>(attention_workspace_bytes(s, 1)));
+  for (const std::vector<std::int32_t>& starts : {std::vector<std::int32_t>{0, 2, 2, 2}, {0, 1, 0, 0}, {-1, 0, 0, 0}}) {
+    const RowPositions positions{nullptr, 1, 4, 0, starts.data()};
+    EXPECT_THROW(attention_forward(make_cpu_context(1), s, qkv.data(), qkv.data() + 4, kNoDropout, positions, out.data(), lse.data(),
+                                   workspace.data()),
+                 LogicError);
   }
 }
 

@@ -90,6 +90,23 @@ TEST(Rope, BitsDependNeitherOnThreadsNorOnWhereARowBegins) {
   }
 }
 
+TEST(Rope, PositionsRestartAtDocuments) {
+  const RopeShape s{.rows = 2, .tokens = 9, .heads = 2, .head_dim = 6, .ld = 14};
+  const std::vector<std::int32_t> starts{0, 0, 0, 3, 3, 5, 6, 6, 6, 0, 1, 1, 1, 1, 1, 1, 1, 8};
+  const Values f = frequencies(3, 100.0), x = normal_values(18 * 14, 5);
+  for (const Context& ctx : all()) {
+    for (const bool backward : {false, true}) {
+      Values y = x, expected = x;
+      RopeShape restarting = s;
+      restarting.document_starts = starts.data();
+      rotate(ctx, restarting, f.data(), backward, y.data());
+      for (std::int64_t n = 0; n < 18; ++n)
+        rotate(ctx, {1, 1, 2, 6, 14, n % 9 - starts[static_cast<std::size_t>(n)]}, f.data(), backward, expected.data() + n * 14);
+      EXPECT_TRUE(same_bits(y, expected)) << text_of(ctx);
+    }
+  }
+}
+
 TEST(Rope, RefusesBadArguments) {
   Values x(64), f = {1.0f, 0.5f};
   const Context ctx = make_cpu_context(1);

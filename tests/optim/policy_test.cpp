@@ -115,12 +115,28 @@ TEST(Policy, StateIsWhatTheOptimizerKeeps) {
   EXPECT_EQ(group_parameters(layered(), {.optimizer = {.kind = spec::OptimizerKind::kLion}}).moments, 1);
 }
 
+TEST(Policy, OfAModelThatIsOnlyAskedNothingTrains) {
+  const Grouping grouping = freeze_parameters(two_matrices_and_a_vector(), spec::Precision::kBf16);
+  ASSERT_EQ(grouping.groups.size(), 1u);
+  EXPECT_THAT(grouping.group_of, ElementsAre(0, 0, 0));
+  for (const int param : {0, 1, 2}) EXPECT_FALSE(grouping.trains(param));
+  EXPECT_EQ(grouping.moments, 0);
+  EXPECT_EQ(grouping.storage, DType::kBF16);
+}
+
 TEST(Policy, ANormIsNeededToClipAndToFindOverflows) {
   spec::TrainingSpec training;
   training.optimizer.gradient_clipping = 0;
   EXPECT_FALSE(needs_norm(training));
   training.precision = spec::Precision::kBf16;
   EXPECT_FALSE(needs_norm(training));
+  EXPECT_FALSE(skips_overflow(training));
+  training.skips_overflow = true;
+  EXPECT_TRUE(needs_norm(training));
+  EXPECT_TRUE(skips_overflow(training));
+  training.precision = spec::Precision::kFp32;  // of bf16 alone
+  EXPECT_FALSE(needs_norm(training));
+  training.skips_overflow = false;
   training.precision = spec::Precision::kFp16;
   EXPECT_TRUE(needs_norm(training));
   training.precision = spec::Precision::kFp32;

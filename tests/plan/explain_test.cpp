@@ -44,7 +44,8 @@ TEST_F(Explain, TellsTheChoiceItsBytesItsTimeAndItsReasons) {
   EXPECT_THAT(text, HasSubstr("moments "));
   EXPECT_THAT(text, HasSubstr("predicted: " + format_seconds(result.prediction.seconds) + " a step"));
   EXPECT_THAT(text, HasSubstr(cat("bound by ", schedule::name_of(result.prediction.bound))));
-  EXPECT_THAT(text, HasSubstr("your file: does not fit, " + format_bytes(result.hint->missing_bytes) + " more than"));
+  EXPECT_THAT(text, HasSubstr("your file: does not fit, needs "));
+  EXPECT_THAT(text, HasSubstr(format_bytes(result.hint->missing_bytes) + " more than the 1.46 GiB given; chosen: "));
   for (const Refusal& refusal : result.refused) EXPECT_THAT(text, HasSubstr(refusal.reason));
   EXPECT_THAT(text, HasSubstr(cat(result.considered, " plans considered")));
   EXPECT_EQ(text.back(), '\n');
@@ -93,6 +94,98 @@ TEST_F(Explain, JsonHoldsAllOfItAndComesBack) {
   EXPECT_EQ(record.segments_between_agrees, result.segments_between_agrees);
   EXPECT_EQ(record.predicted_seconds, result.prediction.seconds);
   EXPECT_EQ(record.graph_hash, json.at("graph_hash").get<std::string>());
+}
+
+TEST_F(Explain, TellsWhatLeavesTheDeviceWhyAndWhatThatCosts) {
+  request = test::tiered_request("gpt2-124m", 2, 8, 512, {900 * kMiB, kGiB, 40 * kGiB});
+  result = search(request);
+  ASSERT_TRUE(result.plan.uses_tier(spec::Tier::kDisk));
+  const Prediction& p = result.prediction;
+  const std::string text = explain(request, result);
+  EXPECT_THAT(text, HasSubstr(cat("host memory per rank: ", format_bytes(p.arena_bytes[1]), ", a node ", format_bytes(2 * p.arena_bytes[1]),
+                                  " of 1.00 GiB (")));
+  EXPECT_THAT(text, HasSubstr(cat("disk per rank: ", format_bytes(p.arena_bytes[2]), ", a node ", format_bytes(2 * p.arena_bytes[2]),
+                                  " of 40.0 GiB (moments ")));
+  EXPECT_THAT(
+      text,
+      HasSubstr(cat("disk traffic per rank and step: ", format_bytes(p.disk_read_bytes), " read, ", format_bytes(p.disk_write_bytes),
+                    " written; a node writes ",
+                    format_bytes(static_cast<std::int64_t>(2.0 * 86400 * static_cast<double>(p.disk_write_bytes) / p.seconds)), " a day")));
+  EXPECT_THAT(text, HasSubstr(cat("all of them need ", format_bytes(result.state_bytes), " a rank, the device has ",
+                                  format_bytes(result.device_bytes_for_states), " left for them, host memory 512 MiB for everything")));
+  const auto json = nlohmann::json::parse(to_json(request, result, spec::to_json(signature())));
+  const auto& prediction = json.at("prediction");
+  EXPECT_EQ(prediction.at("disk").at("read_bytes").get<std::int64_t>(), p.disk_read_bytes);
+  EXPECT_EQ(prediction.at("tiers").at("disk").at("node_bytes").get<std::int64_t>(), 2 * p.arena_bytes[2]);
+  std::int64_t chunks = 0;
+  for (const auto& [tier, count] : json.at("moves").at("chunks").at("states").items()) chunks += count.get<std::int64_t>();
+  EXPECT_EQ(chunks, static_cast<std::int64_t>(result.plan.homes.size()));
+  EXPECT_EQ(json.at("budget").at("disk_bytes").get<std::int64_t>(), 40 * kGiB);
+  const PlanRecord record = plan_record_from_json(json.dump(), "plan.json");
+  EXPECT_EQ(record.plan, result.plan);
+  EXPECT_EQ(record.disk_read_bytes, p.disk_read_bytes);
+  EXPECT_EQ(record.disk_write_bytes, p.disk_write_bytes);
+}
+
+TEST(Describe, CountsHomesAndActivations) {
+  spec::Plan plan;
+  plan.zero_stage = 3;
+  plan.chunk_elements = 1'000'192;
+  plan.rcache_elements = 4'200'192;
+  plan.micro_batch = 4;
+  plan.accumulation = 8;
+  plan.order = spec::MicroBatchOrder::kLayerByLayer;
+  plan.activations.assign(26, spec::Activation::kKeep);
+  plan.activations[3] = spec::Activation::kRecompute;
+  plan.activations[4] = plan.activations[5] = spec::Activation::kHost;
+  EXPECT_EQ(describe(plan),
+            "zero 3, chunks of 1.00 M elements, rCache 4.20 M, prefetch 1, 8 micro-batches of 4 layer by layer, 1 of 24 half-layers "
+            "recomputed, 2 saved on host, update at_end");
+  plan.homes.assign(12, {spec::Tier::kDevice, spec::Tier::kHost, spec::Tier::kHost});
+  plan.homes[11].states = plan.homes[10].states = spec::Tier::kDisk;
+  EXPECT_THAT(describe(plan), HasSubstr("update at_end, of 12 chunks states 10 on host 2 on disk, gradients 12 on host"));
+}
+
+TEST(PlanProblem, NamesTheRuleThatAPlanFromElsewhereBreaks) {
+  PlanRequest request = test::tiered_request("gpt2-micro", 2, 8, 128, {kGiB, kGiB, kGiB});
+  Workbench bench(request);
+  spec::Plan good;
+  good.zero_stage = 3;
+  good.chunk_elements = 131'072;
+  good.activations.assign(bench.model().segments.size(), spec::Activation::kKeep);
+  good.mesh = request.mesh;
+  good.homes.assign(bench.layout(good.chunk_elements).chunks().size(), {spec::Tier::kHost, spec::Tier::kHost, spec::Tier::kDisk});
+  EXPECT_EQ(plan_problem(good, request), "");
+  const auto refuse = [&](auto change, const std::vector<std::string>& pieces) {
+    spec::Plan plan = good;
+    change(plan);
+    const std::string problem = plan_problem(plan, request);
+    for (const std::string& piece : pieces) EXPECT_THAT(problem, HasSubstr(piece));
+    EXPECT_NE(problem, "");
+  };
+  refuse([](spec::Plan& p) { p.homes.pop_back(); }, {"\"homes\" has ", "chunks of 131072 elements"});
+  refuse([](spec::Plan& p) { p.activations.pop_back(); }, {"\"activations\" has "});
+  refuse([](spec::Plan& p) { p.zero_stage = 2; }, {"chunk 0 has its working parameters on host", "zero_stage 3, not 2"});
+  refuse([](spec::Plan& p) { p.homes[1].gradient = spec::Tier::kDisk; }, {"chunk 1 has its gradient on disk"});
+  refuse([](spec::Plan& p) { p.homes[1].states = spec::Tier::kDevice; }, {"chunk 1 has its states on device", "faster tier"});
+  refuse(
+      [](spec::Plan& p) {
+        p.zero_stage = 1;
+        p.homes.assign(p.homes.size(), {spec::Tier::kDevice, spec::Tier::kHost, spec::Tier::kHost});
+      },
+      {"gradient on host", "zero_stage 2 or 3, not 1"});
+  refuse(
+      [](spec::Plan& p) {
+        p.zero_stage = 1;
+        p.homes.clear();
+        p.order = spec::MicroBatchOrder::kLayerByLayer;
+      },
+      {"layer_by_layer", "stage 2 or 3"});
+  refuse([](spec::Plan& p) { p.update_mode = spec::UpdateMode::kInBackward; }, {"clip"});
+  refuse([](spec::Plan& p) { p.state_prefetch = -1; }, {"state_prefetch"});
+  refuse([](spec::Plan& p) { p.chunk_elements = 1000; }, {"chunk_elements"});
+  request.budget.disk_bytes = 0;
+  EXPECT_THAT(plan_problem(good, request), HasSubstr("--nvme-path"));
 }
 
 TEST_F(Explain, DamagedRecordsAreRefusedByKey) {

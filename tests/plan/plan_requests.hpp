@@ -41,6 +41,18 @@ inline plan::PlanRequest plan_request(const std::string& preset, std::int64_t ra
   return request;
 }
 
+/// The same on one node of four cores a rank, with host memory and a disk for what the device can't hold.
+inline plan::PlanRequest tiered_request(const std::string& preset, std::int64_t ranks, std::int64_t global_batch, std::int64_t sequence,
+                                        const spec::Budget& budget) {
+  plan::PlanRequest request = plan_request(preset, ranks, global_batch, sequence, budget.device_bytes);
+  request.budget = budget;
+  request.machine.cores_per_node = 4 * request.machine.ranks_per_node;
+  request.machine.upload_bytes_per_second = request.machine.download_bytes_per_second = 8e9;
+  request.machine.disk = {
+      .read_bytes_per_second = 3e9, .write_bytes_per_second = 2e9, .read_beside_write = 2e9, .write_beside_read = 1.4e9};
+  return request;
+}
+
 /// `part` (0 to 1) of the way from the least rCache to the whole model.
 inline std::int64_t rcache_at(plan::Workbench& bench, std::int64_t chunk_elements, int prefetch, double part) {
   const auto [least, whole] = bench.rcache_range(chunk_elements, prefetch);

@@ -7,8 +7,7 @@
 #include <chrono>
 
 #include "base/error.hpp"
-#include "plan/plan_requests.hpp"
-#include "plan/workbench.hpp"
+#include "plan/plan_checks.hpp"
 #include "support/expect_error.hpp"
 
 namespace sluice::plan {
@@ -16,36 +15,11 @@ namespace {
 
 using ::sluice::testing::expect_error;
 using spec::UpdateMode;
+using test::device_bytes;
+using test::expect_true;
 using test::plan_request;
+using test::recomputes;
 using ::testing::HasSubstr;
-
-std::int64_t device_bytes(const Prediction& p) {
-  return p.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + p.unplanned_bytes;
-}
-bool recomputes(const spec::Plan& plan) {
-  return std::count(plan.activations.begin(), plan.activations.end(), spec::Activation::kRecompute) > 0;
-}
-
-/// What the search says of its plan, found again without it.
-void expect_true(const PlanRequest& request, const PlanResult& result) {
-  Workbench bench(request);
-  schedule::BuildInputs inputs = bench.inputs(result.plan);
-  inputs.segments_between_agrees = result.segments_between_agrees;
-  const schedule::StepGraph graph = schedule::build(schedule::GraphKind::kStep, inputs);
-  EXPECT_EQ(graph.hash(), result.prediction.graph_hash);
-  EXPECT_LE(graph.arena_bytes[0] + request.machine.unplanned_bytes, request.budget.device_bytes);
-  EXPECT_LE(device_bytes(result.prediction), request.budget.device_bytes);
-  const schedule::Simulation simulation =
-      schedule::simulate(graph, schedule::price_tasks(graph, inputs, request.machine), request.machine, {.ranks = inputs.ranks});
-  EXPECT_DOUBLE_EQ(simulation.seconds, result.prediction.seconds);
-  EXPECT_EQ(result.plan.micro_batch * result.plan.accumulation * request.mesh.data, request.training.batch.global_batch);
-  std::int64_t tagged = result.prediction.gap_bytes;
-  for (const TagBytes& tag : result.prediction.tags) tagged += tag.tier == spec::Tier::kDevice ? tag.bytes : 0;
-  EXPECT_EQ(tagged, result.prediction.arena_bytes[0]);
-  EXPECT_GE(result.prediction.gap_bytes, 0);
-  EXPECT_EQ(result.too_large + result.bounded + result.reduced + result.simulated, result.considered);
-  EXPECT_LE(result.simulated, 20);
-}
 
 TEST(Search, OneRankKeepsEverything) {
   const PlanRequest request = plan_request("gpt2-micro", 1, 16, 128, kGiB);

@@ -53,6 +53,45 @@ TEST(ReducedGraph, PredictsTheWholeOne) {
   RecordProperty("worst_error_percent", static_cast<int>(std::ceil(100 * worst)));
 }
 
+TEST(ReducedGraph, PredictsTheWholeOneOfTieredPlans) {
+  for (const std::int64_t ranks : {1, 2}) {
+    PlanRequest request = test::tiered_request("gpt2-124m", ranks, 12 * ranks, 256, {8 * kGiB, 8 * kGiB, 64 * kGiB});
+    for (const double disk : {3e9, 0.5e9}) {  // hidden, and not
+      request.machine.disk.read_bytes_per_second = request.machine.disk.write_bytes_per_second = disk;
+      request.machine.disk.read_beside_write = request.machine.disk.write_beside_read = 0;
+      Workbench bench(request);
+      int n = 0;
+      for (const spec::ChunkHomes& away : std::vector<spec::ChunkHomes>{{spec::Tier::kDevice, spec::Tier::kDevice, spec::Tier::kDisk},
+                                                                        {spec::Tier::kDevice, spec::Tier::kHost, spec::Tier::kHost},
+                                                                        {spec::Tier::kHost, spec::Tier::kHost, spec::Tier::kDisk},
+                                                                        {spec::Tier::kDisk, spec::Tier::kHost, spec::Tier::kDisk}}) {
+        for (const spec::Activation activation : {spec::Activation::kKeep, spec::Activation::kHost, spec::Activation::kDisk}) {
+          for (const auto order : {spec::MicroBatchOrder::kDepthFirst, spec::MicroBatchOrder::kLayerByLayer}) {
+            ++n;
+            spec::Plan plan;
+            plan.zero_stage = away.working != spec::Tier::kDevice ? 3 : 2;
+            plan.chunk_elements = n % 2 == 0 ? 2'360'064 : 9'437'184;
+            plan.micro_batch = 1;
+            plan.accumulation = 12;
+            plan.order = order;
+            plan.update_mode = n % 3 == 0 ? spec::UpdateMode::kNextForward : spec::UpdateMode::kAtEnd;
+            plan.threads = 4;
+            plan.mesh = request.mesh;
+            if (plan.zero_stage == 3) plan.rcache_elements = test::rcache_at(bench, plan.chunk_elements, 1, 0.25 * (n % 4));
+            plan.activations.assign(bench.model().segments.size(), activation);
+            plan.homes.assign(bench.layout(plan.chunk_elements).chunks().size(), away);
+            const schedule::BuildInputs inputs = bench.inputs(plan);
+            const double whole = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
+            const double reduced = reduced_seconds(bench, plan);
+            EXPECT_LE(std::abs(reduced - whole), 0.07 * whole)
+                << ranks << " ranks, disk " << disk << ", " << describe(plan) << ": " << reduced << " for " << whole;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(ReducedGraph, IsTheWholeOneWhereThatIsSmall) {
   const PlanRequest request = test::plan_request("gpt2-micro", 2, 4, 64, kGiB);
   Workbench bench(request);

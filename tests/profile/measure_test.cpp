@@ -45,7 +45,8 @@ TEST(Measure, FiguresAreThoseOfAMachine) {
   // Any processor of this century and the next years: loose, but a wrong unit shows.
   EXPECT_GT(m.flops_per_core, 1e8);
   EXPECT_LT(m.flops_per_core, 1e13);
-  for (const double rate : {m.memory_bytes_per_second, m.update_bytes_per_second, m.gather.bytes_per_second, m.scatter.bytes_per_second}) {
+  for (const double rate : {m.memory_bytes_per_second, m.update_bytes_per_second, m.upload_bytes_per_second, m.download_bytes_per_second,
+                            m.gather.bytes_per_second, m.scatter.bytes_per_second}) {
     EXPECT_GT(rate, 1e7);
     EXPECT_LT(rate, 1e13);
   }
@@ -54,6 +55,7 @@ TEST(Measure, FiguresAreThoseOfAMachine) {
     EXPECT_LT(seconds, 0.1);
   }
   EXPECT_GT(m.device_bytes, 0);
+  EXPECT_EQ(m.disk, spec::DiskSpeed{}) << "no disk was asked for";
   EXPECT_GT(m.unplanned_bytes, 0);
   EXPECT_FALSE(m.device_name.empty());
   EXPECT_FALSE(m.sources.empty());
@@ -80,12 +82,17 @@ TEST(Measure, TimesEveryPhaseOfEverySegmentAtEveryShape) {
 }
 
 TEST(Measure, SurvivesItsFile) {
-  const Measurement& measured = measured_by_two_ranks()[0];
+  Measurement measured = measured_by_two_ranks()[0];
+  measured.machine.disk.read_bytes_per_second = 2e9;
+  measured.disk = {measured.machine.disk, {"a line"}, {"a warning", "another"}};
   std::string key;
   const Measurement read = measurement_from_json(to_json("the key", measured), "profile.json", key);
   EXPECT_EQ(key, "the key");
   EXPECT_EQ(read.machine, measured.machine);
   EXPECT_EQ(read.spread, measured.spread);
+  EXPECT_EQ(read.disk.speed, measured.disk.speed);
+  EXPECT_EQ(read.disk.lines, measured.disk.lines);
+  EXPECT_EQ(read.disk.warnings, measured.disk.warnings);
   EXPECT_EQ(read.seconds, measured.seconds);
   testing::expect_error<FormatError>([&] { measurement_from_json("{\"key\": 1}", "profile.json", key); }, {"profile.json", "no profile"});
   testing::expect_error<FormatError>([&] { measurement_from_json("{", "profile.json", key); }, {"profile.json"});
@@ -116,6 +123,11 @@ TEST(CacheKey, HoldsWhatAMeasurementDependsOn) {
   other = request;
   other.model.layers = 9;  // one layer of each kind is timed
   EXPECT_EQ(key_of(other), key);
+  other.disk = {.paths = {"/tmp"}, .job = "1"};
+  const std::string with_disk = key_of(other);
+  EXPECT_NE(with_disk, key);
+  other.disk.job = "2";  // whoever asks
+  EXPECT_EQ(key_of(other), with_disk);
 }
 
 }  // namespace

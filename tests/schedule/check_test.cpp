@@ -133,6 +133,65 @@ TEST(CheckOrder, PersistentBuffersStandApart) {
   expect_error<LogicError>([&] { check_order(graph); }, {"forward segment 0 uses workspace at 192, among the persistent buffers"});
 }
 
+/// Host buffer to disk and back, and on to the device.
+struct Moves {
+  StepGraph graph;
+  BufferId host, disk, back, device;
+  Moves() {
+    GraphBuilder builder(GraphKind::kStep);
+    host = builder.add_buffer({.tag = BufferTag::kSaved, .tier = spec::Tier::kHost, .bytes = 4096});
+    disk = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kDisk, .persistent = true, .bytes = 8192});
+    back = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kHost, .bytes = 4096});
+    device = builder.add_buffer({.tag = BufferTag::kSaved, .bytes = 64});
+    builder.add_task({.kind = TaskKind::kLoad, .lane = Lane::kHostCompute}, std::array<Use, 1>{{{host, Access::kWrite, Role::kOutput}}});
+    const auto move = [&](Lane lane, BufferId from, BufferId to) {
+      builder.add_task({.kind = TaskKind::kMove, .lane = lane, .plane = chunks::Plane::kMoment1, .chunk = 3},
+                       std::array<Use, 2>{{{from, Access::kRead, Role::kSource}, {to, Access::kWrite, Role::kTarget}}});
+    };
+    move(Lane::kDiskWrite, host, disk);
+    move(Lane::kDiskRead, disk, back);
+    move(Lane::kUpload, back, device);
+    graph = std::move(builder).finish();
+    graph.alignment = {kBufferAlignment, kDiskAlignment, kDiskAlignment};
+    place(graph);
+  }
+};
+
+TEST(CheckOrder, MovesGoBetweenNeighboursOnTheirLane) {
+  EXPECT_NO_THROW(check_order(Moves().graph));
+  const auto objects = [](auto change, const std::vector<std::string>& words) {
+    Moves moves;
+    change(moves);
+    expect_error<LogicError>([&] { check_order(moves.graph); }, words);
+  };
+  objects([](Moves& m) { m.graph.tasks[2].lane = Lane::kDiskWrite; }, {"disk_write exp_avg of chunk 3 (2) goes from disk to host"});
+  objects([](Moves& m) { m.graph.tasks[3].lane = Lane::kDownload; }, {"download exp_avg of chunk 3 (3) goes from host to device"});
+  objects([](Moves& m) { m.graph.uses[m.graph.tasks[3].first_use].role = Role::kInput; }, {"(3) has no source or no target"});
+  objects([](Moves& m) { m.graph.uses[m.graph.tasks[3].first_use].role = Role::kTarget; }, {"(3) has a second target or another access"});
+  objects([](Moves& m) { m.graph.uses[m.graph.tasks[3].first_use].access = Access::kReadWrite; },
+          {"(3) has a second source or another access"});
+  objects([](Moves& m) { m.graph.tasks[2].segment = 1; }, {"(2) moves chunk 3 and segment 1"});
+  objects([](Moves& m) { m.graph.tasks[2].chunk = -1; }, {"(2) moves chunk -1 and segment -1"});
+  objects([](Moves& m) { m.graph.tasks[3].accumulate = true; }, {"(3) adds to something else than a gradient in host memory"});
+}
+
+TEST(CheckOrder, DisksGetWholeBlocks) {
+  const auto objects = [](auto change, const std::vector<std::string>& words) {
+    Moves moves;
+    change(moves);
+    expect_error<LogicError>([&] { check_order(moves.graph); }, words);
+  };
+  objects([](Moves& m) { m.graph.buffers[m.host].bytes = 4000; },
+          {"moves between 4096 bytes of the disk at 0 and 4000 bytes of memory at"});
+  objects([](Moves& m) { m.graph.buffers[m.disk].bytes = 4096; }, {"moves between 2048 bytes of the disk"});
+  objects(
+      [](Moves& m) {
+        m.graph.buffers[m.back].offset += 64;
+        m.graph.arena_bytes[1] += 64;
+      },
+      {"disk_read exp_avg of chunk 3 (2) moves between 4096 bytes of the disk at 0 and 4096 bytes of memory at"});
+}
+
 TEST(CheckRaces, AMissingWait) {
   StepGraph graph = chain();
   graph.tasks[1].wait_count = 0;
@@ -224,6 +283,26 @@ TEST(CheckCancel, ACancelPointBetweenAnUpdateAndItsGather) {
   g.gather();
   const StepGraph graph = g.finish();
   expect_error<LogicError>([&] { check_cancel(graph); }, {"skips gather working of chunk 0 (3) but not update chunk 0 (1)"});
+}
+
+/// A move that brings states home belongs to the update before it.
+TEST(CheckCancel, ACancelPointBetweenAnUpdateAndItsMoves) {
+  for (const BufferTag tag : {BufferTag::kMoments, BufferTag::kMaster, BufferTag::kWorking, BufferTag::kGradient}) {
+    Governed g;
+    const BufferId staged = g.builder.add_buffer({.tag = tag, .tier = spec::Tier::kHost, .bytes = 4096});
+    const BufferId home = g.builder.add_buffer({.tag = tag, .tier = spec::Tier::kDisk, .persistent = true, .bytes = 8192});
+    g.builder.govern_by(g.agree(true));
+    g.update(0);
+    g.builder.govern_by(g.agree(true));
+    g.builder.add_task({.kind = TaskKind::kMove, .lane = Lane::kDiskWrite, .plane = chunks::Plane::kMoment1, .chunk = 0},
+                       std::array<Use, 2>{{{staged, Access::kRead, Role::kSource}, {home, Access::kWrite, Role::kTarget}}});
+    const StepGraph graph = g.finish();
+    if (tag == BufferTag::kGradient) {  // of the step alone
+      EXPECT_NO_THROW(check_cancel(graph));
+    } else {
+      expect_error<LogicError>([&] { check_cancel(graph); }, {"skips disk_write exp_avg of chunk 0 (3) but not update chunk 0 (1)"});
+    }
+  }
 }
 
 TEST(CheckCancel, WhatRunsAfterACancelNeedsNothingThatIsSkipped) {

@@ -108,7 +108,7 @@ TEST(Failure, WhileSaving) {
       expect_failure<IoError>(run, "rank-0000", [ranks](TinyRank& rank, int number) {
         rank.step(1);
         int pieces = 0;
-        rank.engine().save([&](std::size_t) {
+        rank.engine().save([&](std::size_t, const void*) {
           if ((number == kFailing || ranks == 1) && ++pieces == 3) throw IoError("write", "rank-00001.h5", 28);
         });
         rank.step(2);  // the other ranks meet the failed one here

@@ -83,6 +83,29 @@ TEST(GraphBuilder, LaneOrderIsImplied) {
   EXPECT_EQ(g.waits(g.add(Lane::kCompute, {read(a)})), Waits{});
 }
 
+/// A task of such a lane starts when what it waits for is complete and those before it have started; they complete in order.
+TEST(Clocks, TasksOfAnAsynchronousLaneOverlap) {
+  for (const Lane lane : {Lane::kUpload, Lane::kScatterComm, Lane::kDiskRead}) {
+    Small g;
+    const BufferId a = g.buffer(), b = g.buffer();
+    const TaskId load = g.add(Lane::kHostCompute, {write(a)});
+    const TaskId first = g.add(lane, {read(a)});
+    const TaskId second = g.add(lane, {write(b)});
+    const TaskId after = g.add(Lane::kCompute, {read(b)});
+    const StepGraph graph = std::move(g.builder()).finish();
+    EXPECT_EQ(is_asynchronous(lane), lane != Lane::kUpload);
+    for (const bool walks : {false, true}) {
+      const Clocks clocks(graph);
+      const Reachability reach(graph);
+      const auto before = [&](TaskId x, TaskId y) { return walks ? reach.happens_before(x, y) : clocks.happens_before(x, y); };
+      EXPECT_EQ(before(first, second), lane == Lane::kUpload);
+      EXPECT_TRUE(before(load, second)) << "what the one before it waited for";
+      EXPECT_TRUE(before(second, after));
+      EXPECT_TRUE(before(first, after)) << "complete in order";
+    }
+  }
+}
+
 TEST(GraphBuilder, OneTaskMayUseABufferTwice) {
   Small g;
   const BufferId a = g.buffer();
@@ -143,6 +166,20 @@ TEST(GraphBuilder, RecordsLifetimes) {
   EXPECT_THROW(g.builder().add_buffer({.bytes = -1}), LogicError);
 }
 
+TEST(GraphBuilder, HoldsBytesBeforeTheFirstUse) {
+  Small g;
+  const BufferId a = g.buffer(), b = g.buffer();
+  g.add(Lane::kCompute, {write(a)});
+  g.builder().hold(b);
+  g.add(Lane::kUpload, {});
+  g.add(Lane::kCompute, {write(b)});
+  EXPECT_EQ(g.builder().graph().buffers[b].first, 1U);
+  EXPECT_EQ(g.builder().graph().buffers[b].last, 2U);
+  EXPECT_EQ(g.waits(2), Waits{}) << "nothing is read or written before its use";
+  EXPECT_THROW(g.builder().hold(a), LogicError) << "in use already";
+  EXPECT_THROW(g.builder().hold(b), LogicError) << "held already";
+}
+
 /// Every conflict is ordered, no wait is implied by the others, and clocks say what walking all paths says.
 TEST(GraphBuilder, WaitsAreEnoughAndNoMoreOnRandomGraphs) {
   std::size_t waits = 0;
@@ -157,6 +194,7 @@ TEST(GraphBuilder, WaitsAreEnoughAndNoMoreOnRandomGraphs) {
         for (const Use& x : graph.uses_of(graph.tasks[a])) {
           for (const Use& y : graph.uses_of(graph.tasks[b])) {
             if (x.buffer != y.buffer || (x.access == Access::kRead && y.access == Access::kRead)) continue;
+            if (is_lanes_order(graph, a, x, b, y)) continue;
             ASSERT_TRUE(reach.happens_before(a, b)) << "seed " << seed << ": tasks " << a << " and " << b << " share buffer " << x.buffer;
           }
         }
@@ -225,6 +263,16 @@ TEST(StepGraph, HashSeesEverything) {
   differs([](StepGraph& g) { g.buffers[4].tier = spec::Tier::kDisk; });
   differs([](StepGraph& g) { g.buffers[4].tag = BufferTag::kSaved; });
   differs([](StepGraph& g) { g.buffers.emplace_back(); });
+}
+
+TEST(StepGraph, NamesOfMovesSayWhichWay) {
+  StepGraph graph;
+  graph.tasks.push_back({.kind = TaskKind::kMove, .lane = Lane::kDiskRead, .plane = chunks::Plane::kMoment2, .chunk = 7});
+  graph.tasks.push_back({.kind = TaskKind::kMove, .lane = Lane::kDownload, .plane = chunks::Plane::kGradient, .chunk = 2, .micro = 1});
+  graph.tasks.push_back({.kind = TaskKind::kMove, .lane = Lane::kUpload, .segment = 3, .micro = 0});
+  EXPECT_EQ(graph.task_name(0), "disk_read exp_avg_sq of chunk 7");
+  EXPECT_EQ(graph.task_name(1), "download gradient of chunk 2, micro-batch 1");
+  EXPECT_EQ(graph.task_name(2), "upload saved of segment 3, micro-batch 0");
 }
 
 TEST(StepGraph, NamesAndDumpAreForPeople) {

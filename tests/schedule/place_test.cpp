@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "schedule/check.hpp"
 #include "schedule/random_graph.hpp"
@@ -25,7 +26,7 @@ void expect_placed(const StepGraph& graph, bool prove_order) {
     const Buffer& x = graph.buffers[a];
     if (!x.persistent && x.first == kNone) continue;
     ASSERT_GE(x.offset, 0) << graph.buffer_name(a);
-    ASSERT_EQ(x.offset % kBufferAlignment, 0) << graph.buffer_name(a);
+    ASSERT_EQ(x.offset % graph.alignment[static_cast<std::size_t>(x.tier)], 0) << graph.buffer_name(a);
     auto& tier_end = end[static_cast<std::size_t>(x.tier)];
     tier_end = std::max(tier_end, x.offset + x.bytes);
     for (BufferId b = 0; b < a; ++b) {
@@ -42,7 +43,7 @@ void expect_placed(const StepGraph& graph, bool prove_order) {
       for (const Buffer& buffer : graph.buffers) {
         if (static_cast<std::size_t>(buffer.tier) == tier && !buffer.persistent && buffer.first <= id && id <= buffer.last &&
             buffer.first != kNone)
-          live += round_up(buffer.bytes, kBufferAlignment);
+          live += round_up(buffer.bytes, graph.alignment[tier]);
       }
       peak = std::max(peak, live);
     }
@@ -58,7 +59,7 @@ void expect_placed(const StepGraph& graph, bool prove_order) {
         for (const Use& x : graph.uses_of(graph.tasks[a])) {
           if (x.access == Access::kRead && y.access == Access::kRead) continue;
           const Buffer &bx = graph.buffers[x.buffer], &by = graph.buffers[y.buffer];
-          if (bx.bytes == 0 || by.bytes == 0 || !overlap(bx, by)) continue;
+          if (bx.bytes == 0 || by.bytes == 0 || !overlap(bx, by) || is_lanes_order(graph, a, x, b, y)) continue;
           ASSERT_TRUE(reach.happens_before(a, b)) << a << " and " << b << " touch the same bytes";
         }
       }
@@ -114,6 +115,80 @@ TEST(Place, ReuseWaitsForTheLastUserOfEveryLane) {
   EXPECT_EQ(std::vector<TaskId>(waits.begin(), waits.end()), (std::vector<TaskId>{second, first}));
 }
 
+/// Tasks of communication and disk lanes overlap those before them, so bytes that one leaves are waited for there, too; a lane that runs
+/// one task at a time needs no wait.
+TEST(Place, ReuseWithinALaneWaitsWhereTasksOverlap) {
+  for (const Lane lane :
+       {Lane::kCompute, Lane::kUpload, Lane::kDownload, Lane::kScatterComm, Lane::kGatherComm, Lane::kDiskRead, Lane::kDiskWrite}) {
+    GraphBuilder builder(GraphKind::kStep);
+    const auto buffer = [&] { return builder.add_buffer({.bytes = 256}); };
+    const auto add = [&](BufferId b, Access access, Lane on) {
+      return builder.add_task({.kind = TaskKind::kCompute, .lane = on}, std::array<Use, 1>{{{b, access, Role::kInput}}});
+    };
+    const BufferId a = buffer();
+    add(a, Access::kWrite, Lane::kHostCompute);
+    const TaskId last = add(a, Access::kRead, lane);
+    const TaskId reuser = add(buffer(), Access::kWrite, lane);
+    StepGraph graph = std::move(builder).finish();
+    place(graph);
+    ASSERT_EQ(graph.arena_bytes[0], 256);
+    const auto waits = graph.waits_of(graph.tasks[reuser]);
+    EXPECT_EQ(std::vector<TaskId>(waits.begin(), waits.end()), is_asynchronous(lane) ? std::vector<TaskId>{last} : std::vector<TaskId>{})
+        << name_of(lane);
+    EXPECT_NO_THROW(check_races(graph));
+    if (!is_asynchronous(lane)) continue;
+    graph.tasks[reuser].wait_count = 0;
+    EXPECT_THROW(check_races(graph), LogicError) << name_of(lane);
+  }
+}
+
+/// Bytes that are held from before their first use are those of a buffer that was dead then, not of one that dies in between.
+TEST(Place, HeldBytesAreNobodyElses) {
+  GraphBuilder builder(GraphKind::kStep);
+  const auto buffer = [&] { return builder.add_buffer({.bytes = 256}); };
+  const auto add = [&](Lane lane, BufferId b, Access access) {
+    return builder.add_task({.kind = TaskKind::kCompute, .lane = lane}, std::array<Use, 1>{{{b, access, Role::kInput}}});
+  };
+  const BufferId a = buffer(), b = buffer(), c = buffer();
+  add(Lane::kDownload, a, Access::kWrite);
+  add(Lane::kDownload, b, Access::kWrite);
+  const TaskId last_of_a = add(Lane::kUpload, a, Access::kRead);
+  builder.hold(c);
+  add(Lane::kDiskWrite, b, Access::kRead);
+  const BufferId d = buffer();
+  const TaskId between = add(Lane::kDiskRead, d, Access::kWrite);
+  const TaskId use = add(Lane::kCompute, c, Access::kWrite);
+  StepGraph graph = std::move(builder).finish();
+  EXPECT_EQ(graph.buffers[c].first, 3U);
+  place(graph);
+  EXPECT_EQ(graph.arena_bytes[0], 512);
+  EXPECT_EQ(graph.buffers[c].offset, graph.buffers[a].offset);
+  EXPECT_EQ(graph.buffers[d].offset, graph.buffers[b].offset) << "what is held isn't given to another";
+  const auto waits = graph.waits_of(graph.tasks[use]);
+  EXPECT_EQ(std::vector<TaskId>(waits.begin(), waits.end()), std::vector<TaskId>{last_of_a});
+  EXPECT_EQ(graph.tasks[between].wait_count, 1U);
+  expect_placed(graph, true);
+}
+
+/// Each tier's buffers begin at multiples of its own number of bytes.
+TEST(Place, AlignsEachTierOnItsOwn) {
+  GraphBuilder builder(GraphKind::kStep);
+  std::vector<Use> uses;
+  for (const spec::Tier tier : {spec::Tier::kDevice, spec::Tier::kHost, spec::Tier::kDisk}) {
+    for (const bool persistent : {true, true, false, false}) {
+      uses.push_back({builder.add_buffer({.tier = tier, .persistent = persistent, .bytes = 100}), Access::kWrite, Role::kOutput});
+    }
+  }
+  builder.add_task({.kind = TaskKind::kCompute}, uses);
+  StepGraph graph = std::move(builder).finish();
+  graph.alignment = {64, 4096, 4096};
+  place(graph);
+  EXPECT_EQ(graph.persistent_bytes, (std::array<std::int64_t, 3>{256, 8192, 8192}));
+  EXPECT_EQ(graph.live_bytes_peak, graph.persistent_bytes);
+  EXPECT_EQ(graph.arena_bytes, (std::array<std::int64_t, 3>{512, 16384, 16384}));
+  expect_placed(graph, true);
+}
+
 /// A reduction's source isn't overwritten by the very next compute task, unless placement is told not to care.
 TEST(Place, SlackKeepsComputeFromWaitingForTheCollectiveItStarted) {
   GraphBuilder builder(GraphKind::kStep);
@@ -167,7 +242,7 @@ TEST(Place, EveryStrategyOfATinyModel) {
             worst, static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]) / static_cast<double>(graph.live_bytes_peak[0]));
     }
   });
-  EXPECT_LT(worst, 1.35) << "few buffers of very different sizes";
+  EXPECT_LT(worst, 1.45) << "few buffers of very different sizes";
 }
 
 /// Of real models, where sizes are alike and lifetimes nest, placement leaves next to nothing unused; compute never waits for the
@@ -181,8 +256,8 @@ TEST(Place, RealModels) {
        {Case{"gpt2-124m", 4, 4, 1024, 4 << 20}, {"gpt2-1.5b", 2, 1, 1024, 8 << 20}, {"gpt3-175b", 64, 1, 2048, 128 << 20}}) {
     const spec::ModelSpec model = spec::load_preset(c.preset, {SLUICE_SOURCE_DIR "/configs/models"});
     for (int stage = 0; stage <= 3; ++stage) {
-      for (const std::uint8_t recompute : {std::uint8_t{0}, std::uint8_t{1}}) {
-        SCOPED_TRACE(std::string(c.preset) + ", zero_stage " + std::to_string(stage) + (recompute != 0 ? ", recompute" : ", keep"));
+      for (const std::string what : {"keep", "recompute", "offload"}) {
+        SCOPED_TRACE(std::string(c.preset) + ", zero_stage " + std::to_string(stage) + ", " + what);
         spec::TrainingSpec training;
         training.batch.sequence_length = c.sequence;
         spec::Plan plan;
@@ -193,19 +268,23 @@ TEST(Place, RealModels) {
         plan.chunk_elements = c.chunk_elements;
         plan.threads = 1;
         plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
-                                recompute != 0 ? spec::Activation::kRecompute : spec::Activation::kKeep);
+                                what == "recompute" ? spec::Activation::kRecompute : spec::Activation::kKeep);
+        if (what == "offload") plan = testing::with_homes(model, training, plan, {testing::homes_of_stage(stage).back()});
         const StepGraph graph = GraphInputs(model, training, plan).build(GraphKind::kStep);
         EXPECT_NO_THROW(check_order(graph));
         EXPECT_NO_THROW(check_races(graph));
         EXPECT_LT(static_cast<double>(graph.arena_bytes[0] - graph.persistent_bytes[0]),
                   1.08 * static_cast<double>(graph.live_bytes_peak[0]));
+        EXPECT_LT(static_cast<double>(graph.arena_bytes[1] - graph.persistent_bytes[1]),
+                  1.2 * static_cast<double>(graph.live_bytes_peak[1]) + (1 << 20))
+            << "staging of few sizes";
         std::vector<TaskId> compute_before;  // how many compute tasks, by task
         for (const Task& task : graph.tasks)
           compute_before.push_back((compute_before.empty() ? 0 : compute_before.back()) + (task.kind == TaskKind::kCompute ? 1 : 0));
         for (TaskId id = 0; id < graph.tasks.size(); ++id) {
           if (graph.tasks[id].kind != TaskKind::kCompute) continue;
           for (const TaskId on : graph.waits_of(graph.tasks[id])) {
-            if (graph.tasks[on].kind != TaskKind::kScatter) continue;
+            if (graph.tasks[on].kind != TaskKind::kScatter && graph.tasks[on].lane != Lane::kDownload) continue;
             EXPECT_GE(compute_before[id] - compute_before[on], 2U) << graph.task_name(id) << " waits for " << graph.task_name(on);
           }
         }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/error.hpp"
 #include "model/build.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/simulate.hpp"
@@ -78,15 +79,15 @@ TEST_F(PriceListTest, CollectivesAndPassesCostWhatTheMachineSays) {
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(512, 4, false)), 0.5 + 1.0);  // 1 KiB from the other rank
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.scatter(512, true)), 0.25 + 2.0);
   EXPECT_DOUBLE_EQ(list.gather(512, 4, false).comm_thread_seconds, 1.0);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {})), 2.0);  // 112 bytes at 56
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25)), 2.0);       // 100 bytes at half of the node's 100
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {}, false)), 2.0);  // 112 bytes at 56
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25, false)), 2.0);       // 100 bytes at half of the node's 100
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.agree()), 0.125);
   // 2 bytes an element to be gathered, and two more to be written by an update.
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(1024, 2, false)), 0.5 + 1.0);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kBF16})), 28 * 30 / 56.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kBF16}, false)), 28 * 30 / 56.0);
   // A moment is read and written: 8 bytes an element.
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.moments = 1})), 28 * 20 / 56.0);
-  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kF16, .moments = 0})), 28 * 14 / 56.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.moments = 1}, false)), 28 * 20 / 56.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kF16, .moments = 0}, false)), 28 * 14 / 56.0);
   const PriceList single(m, 1, 4);
   EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(512, 4, false)), 0);
   EXPECT_DOUBLE_EQ(single.alone_seconds(single.gather(256, 4, true)), 2 * 1024 / 100.0);
@@ -106,6 +107,61 @@ TEST_F(PriceListTest, OtherNodesAreReachedOverTheNetwork) {
   EXPECT_DOUBLE_EQ(list.alone_seconds(price), 0.5 + 1 + 8);
   const PriceList one_node(m, 2, 4);
   EXPECT_DOUBLE_EQ(one_node.gather(1024, 4, false).link_bytes, 0);
+}
+
+TEST_F(PriceListTest, MovesOnACpuAreCopiesByOneThread) {
+  spec::MachineSpec m = plain_machine();
+  const PriceList list(m, 1, 4);
+  // Read and written, at the memory's 100 bytes a second; read twice where it is added.
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.move(Lane::kUpload, 50, false)), 1.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.move(Lane::kDownload, 50, true)), 1.5);
+  EXPECT_DOUBLE_EQ(list.move(Lane::kUpload, 50, false).cores, 1);
+  m.download_bytes_per_second = 10;
+  const PriceList measured(m, 1, 4);
+  const Price price = measured.move(Lane::kDownload, 50, false);
+  EXPECT_DOUBLE_EQ(measured.alone_seconds(price), 5.0);
+  EXPECT_DOUBLE_EQ(price.memory_bytes, 100);
+  EXPECT_DOUBLE_EQ(measured.alone_seconds(measured.move(Lane::kDownload, 50, true)), 7.5);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {}, true)), 2.0);  // the cores are the device
+}
+
+TEST_F(PriceListTest, AnAcceleratorHasALinkEachWayAndItsHostAMemory) {
+  spec::MachineSpec m = plain_machine();
+  m.device_flops = 1e3;
+  m.device_memory_bytes_per_second = 1000;
+  m.upload_bytes_per_second = 20;
+  m.download_bytes_per_second = 10;
+  const PriceList list(m, 1, 4);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.move(Lane::kUpload, 60, false)), 3.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.move(Lane::kDownload, 60, false)), 6.0);
+  EXPECT_DOUBLE_EQ(list.move(Lane::kUpload, 60, false).memory_bytes, 60);
+  EXPECT_DOUBLE_EQ(list.move(Lane::kDownload, 60, true).memory_bytes, 180);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {}, false)), 2.0);        // as measured of the device
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {}, true)), 112 / 100.);  // at the speed of the host's memory
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25, true)), 1.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25, false)), 0.1);
+}
+
+TEST_F(PriceListTest, TheNodesRanksShareItsDisk) {
+  spec::MachineSpec m = plain_machine();
+  m.ranks_per_node = 2;
+  m.memory_bytes_per_second = 1e9;
+  m.disk = {.read_bytes_per_second = 200, .write_bytes_per_second = 100, .read_beside_write = 120, .write_beside_read = 80};
+  const PriceList list(m, 2, 1);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.move(Lane::kDiskRead, 300, false)), 3.0);
+  EXPECT_DOUBLE_EQ(list.alone_seconds(list.move(Lane::kDiskWrite, 300, false)), 6.0);
+  EXPECT_DOUBLE_EQ(list.move(Lane::kDiskWrite, 300, false).core_seconds, 300 * 0.01e-9);
+  // 60 and 40 bytes a second at once: 4 s for the writes, then 60 bytes are left to be read at 100.
+  EXPECT_DOUBLE_EQ(disk_seconds(list, 300, 160), 4.6);
+  EXPECT_DOUBLE_EQ(disk_seconds(list, 300, 0), 3.0);
+  EXPECT_DOUBLE_EQ(disk_seconds(list, 0, 0), 0);
+  // What gains nothing at once is better done in turn.
+  m.disk.read_beside_write = m.disk.write_beside_read = 20;
+  EXPECT_DOUBLE_EQ(disk_seconds(PriceList(m, 2, 1), 300, 160), 3.0 + 3.2);
+  // Not measured: half of each, which is as good as in turn.
+  m.disk.read_beside_write = m.disk.write_beside_read = 0;
+  EXPECT_DOUBLE_EQ(disk_seconds(PriceList(m, 2, 1), 100, 50), 2.0);
+  EXPECT_THROW(PriceList(plain_machine(), 1, 1).move(Lane::kDiskRead, 1, false), LogicError);
 }
 
 TEST_F(PriceListTest, EveryTaskOfABuiltGraphHasItsPrice) {

@@ -1,5 +1,5 @@
 #pragma once
-// What happens before what, by brute force: every path of waits and lane edges is walked. Shares nothing with Clocks.
+// What happens before what, by brute force: every path over starts and ends of tasks is walked. Shares nothing with Clocks.
 
 #include <vector>
 
@@ -9,27 +9,38 @@ namespace sluice::schedule {
 
 class Reachability {
  public:
-  explicit Reachability(const StepGraph& graph) : before_(graph.tasks.size(), std::vector<bool>(graph.tasks.size(), false)) {
+  explicit Reachability(const StepGraph& graph) : before_(2 * graph.tasks.size(), std::vector<bool>(2 * graph.tasks.size(), false)) {
     std::vector<std::vector<TaskId>> of_lane(kLaneCount);
     for (TaskId id = 0; id < graph.tasks.size(); ++id) {
       const Task& task = graph.tasks[id];
       auto& lane = of_lane[static_cast<std::size_t>(task.lane)];
-      if (!lane.empty()) add(lane.back(), id);
-      for (const TaskId wait : graph.waits_of(task)) add(wait, id);
+      for (const TaskId wait : graph.waits_of(task)) add(end(wait), start(id));
+      const bool overlaps = is_communication(task.lane) || task.lane == Lane::kDiskRead || task.lane == Lane::kDiskWrite;
+      if (!lane.empty()) add(overlaps ? start(lane.back()) : end(lane.back()), start(id));
+      add(start(id), end(id));
+      if (!lane.empty()) add(end(lane.back()), end(id));
       lane.push_back(id);
     }
   }
-  bool happens_before(TaskId a, TaskId b) const { return before_[b][a]; }
+  /// a is complete when b starts.
+  bool happens_before(TaskId a, TaskId b) const { return before_[start(b)][end(a)]; }
 
  private:
-  void add(TaskId from, TaskId to) {
+  static std::size_t start(TaskId id) { return 2 * std::size_t{id}; }
+  static std::size_t end(TaskId id) { return 2 * std::size_t{id} + 1; }
+  void add(std::size_t from, std::size_t to) {
     before_[to][from] = true;
-    for (TaskId t = 0; t < from; ++t) {
+    for (std::size_t t = 0; t < from; ++t) {
       if (before_[from][t]) before_[to][t] = true;
     }
   }
   std::vector<std::vector<bool>> before_;
 };
+
+/// Whether the lane of two tasks on one buffer keeps them in order, though both may be under way.
+inline bool is_lanes_order(const StepGraph& graph, TaskId a, const Use& x, TaskId b, const Use& y) {
+  return x.buffer == y.buffer && graph.tasks[a].lane == graph.tasks[b].lane;
+}
 
 /// Whether two buffers share a byte of a tier.
 inline bool overlap(const Buffer& a, const Buffer& b) {

@@ -156,6 +156,27 @@ TEST(Simulate, MemoryIsSharedByThoseThatWantIt) {
   EXPECT_DOUBLE_EQ(s.tasks[wide].end, 4);
 }
 
+TEST(Simulate, DiskReadsAndWritesSlowEachOtherAsMeasured) {
+  spec::MachineSpec machine = plain_machine();
+  machine.disk = {.read_bytes_per_second = 10, .write_bytes_per_second = 10, .read_beside_write = 8, .write_beside_read = 4};
+  TestGraph g;
+  const TaskId read = g.add(Lane::kDiskRead, {.disk_read_bytes = 16});
+  const TaskId write = g.add(Lane::kDiskWrite, {.disk_write_bytes = 18});
+  const SimulateOptions per_lane{.threading = Threading::kPerLane};
+  Simulation s = g.run(machine, per_lane);
+  EXPECT_DOUBLE_EQ(s.tasks[read].end, 2);   // at 8 a second
+  EXPECT_DOUBLE_EQ(s.tasks[write].end, 3);  // 8 bytes beside it, then 10 alone
+  EXPECT_DOUBLE_EQ(busy(s, Lane::kDiskWrite), 3);
+  EXPECT_DOUBLE_EQ(s.use[static_cast<std::size_t>(Resource::kDiskRead)], 16.0 / 30);
+  // Not measured: one channel for both.
+  machine.disk.read_beside_write = machine.disk.write_beside_read = 0;
+  s = g.run(machine, per_lane);
+  EXPECT_DOUBLE_EQ(s.tasks[read].end, 3.2);
+  EXPECT_DOUBLE_EQ(s.seconds, 3.4);
+  // On one thread they take turns at full speed.
+  EXPECT_DOUBLE_EQ(g.run(machine, {}).seconds, 3.4);
+}
+
 TEST(Simulate, AWideTaskSlowsAlikeWithTheThreadsBesideIt) {
   TestGraph g;
   const TaskId compute = g.add(Lane::kCompute, cores_for(4, 4));

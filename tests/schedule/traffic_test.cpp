@@ -121,7 +121,7 @@ void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, boo
     EXPECT_EQ(count(Lane::kGatherComm).gathered_bytes, stage == 3 ? gathered_in_stage_3(inputs, false, world.rank()).rest : 0)
         << "evaluate";
     EXPECT_EQ(count(Lane::kMeshComm).operations, 1);
-    rank.engine().save([](std::size_t) {});
+    rank.engine().save([](std::size_t, const void*) {});
     EXPECT_EQ(count(Lane::kGatherComm).operations + count(Lane::kScatterComm).operations + count(Lane::kMeshComm).operations, 0) << "save";
   });
 }

@@ -64,15 +64,10 @@ TEST(ModelSpec, DerivesWhatIsNotGiven) {
   ModelSpec m = example();
   EXPECT_EQ(m.key_value_heads(), 12);
   EXPECT_EQ(m.head_width(), 64);
-  EXPECT_EQ(m.longest_sequence(), 1024);
   m.kv_heads = 3;
   m.head_dim = 10;
-  m.sliding_window = 1000;
   EXPECT_EQ(m.key_value_heads(), 3);
   EXPECT_EQ(m.head_width(), 10);
-  EXPECT_EQ(m.longest_sequence(), 1000);
-  m.sliding_window = 2000;
-  EXPECT_EQ(m.longest_sequence(), 1024);
 }
 
 TEST(ModelSpec, TakesAWholeNumberWhereANumberIsExpected) {

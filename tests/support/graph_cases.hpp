@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "support/activation_cases.hpp"
 #include "support/graph_inputs.hpp"
+#include "support/home_cases.hpp"
 
 namespace sluice::testing {
 
 /// Calls visit(inputs, description) for ZeRO 0 to 3, every update mode, recompute and keep, fp32 and 16-bit storage, with
-/// accumulation, chunk size, prefetch, agrees within a micro-batch and room in the rCache varied along.
+/// accumulation, chunk size, prefetch, agrees within a micro-batch and room in the rCache varied along; then for every plan of
+/// for_each_home_case and for_each_activation_case.
 template <typename Visit>
 void for_each_graph_case(int ranks, Visit visit) {
   spec::ModelSpec model;
@@ -52,6 +55,8 @@ void for_each_graph_case(int ranks, Visit visit) {
       }
     }
   }
+  for_each_home_case(ranks, visit);
+  for_each_activation_case(ranks, visit);
 }
 
 }  // namespace sluice::testing

@@ -21,13 +21,18 @@ struct Batch {
   model::Shape shape;
   std::vector<std::int32_t> inputs, targets;
   std::vector<std::int64_t> sample_ids;
+  std::vector<std::int32_t> document_starts;  // as the targets; empty: every row is one document
 
   /// Rows [first, first + rows).
   Batch slice(std::int64_t first, std::int64_t rows) const {
     const auto part = [&](const auto& v, std::int64_t width) {
       return std::decay_t<decltype(v)>(v.begin() + first * width, v.begin() + (first + rows) * width);
     };
-    return {{rows, shape.sequence}, part(inputs, shape.sequence), part(targets, shape.sequence), part(sample_ids, 1)};
+    return {{rows, shape.sequence},
+            part(inputs, shape.sequence),
+            part(targets, shape.sequence),
+            part(sample_ids, 1),
+            document_starts.empty() ? document_starts : part(document_starts, shape.sequence)};
   }
 };
 
@@ -141,6 +146,7 @@ class SegmentDriver {
     call.step = step;
     if (model_.segments[s]->kind() == model::SegmentKind::kEmbedding) call.inputs = batch.inputs.data();
     call.sample_ids = batch.sample_ids.data();
+    if (!batch.document_starts.empty()) call.document_starts = batch.document_starts.data();
     return call;
   }
 

@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "base/rng.hpp"
+#include "base/units.hpp"
 #include "chunks/residency.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
@@ -91,6 +92,14 @@ TinyRank::TinyRank(const TinyRun& run, comm::Communicator& world)
   setup.threading = run.threading;
   setup.poison = run.poison;
   setup.verify_graphs = run.verify_graphs;
+  if (run.plan.uses_tier(spec::Tier::kDisk)) {
+    swap_ = std::make_unique<TempDir>();
+    setup.swap.emplace();
+    setup.swap->paths = {swap_->path()};
+    setup.swap->identity = {world.host_name(), "tiny", world.rank()};
+    setup.swap->engine = {16 * kKiB, 8, 8};  // chunks of several blocks
+    if (run.io) setup.swap->system = run.io(world.rank());
+  }
   engine_ = std::make_unique<train::Engine>(setup);
   engine_->initialise(run.training.seed);
 }
@@ -112,6 +121,16 @@ std::int64_t TinyRank::fill(std::int64_t first_sample, int micro, const schedule
       const bool counts = run_.counts ? run_.counts(sample, t) : (sample * 31 + t) % 7 != 0;
       out.targets[b * length + t] = counts ? token : -1;
       valid += counts ? 1 : 0;
+    }
+    if (out.document_starts == nullptr) continue;
+    for (std::int64_t t = 0, start = 0; t < length; ++t) {
+      if (t > 0 && (sample * 13 + t) % 5 == 0) {
+        start = t;
+        std::int32_t& first = out.targets[b * length + t - 1];
+        valid -= first >= 0 ? 1 : 0;
+        first = -1;
+      }
+      out.document_starts[b * length + t] = static_cast<std::int32_t>(start);
     }
   }
   return valid;
@@ -142,6 +161,7 @@ std::vector<float> TinyRank::logits() {
           out.targets[t] = -1;
         }
         out.sample_ids[0] = 0;
+        if (out.document_starts != nullptr) std::fill_n(out.document_starts, length, 0);
         return std::int64_t{0};
       },
       length - 3);
@@ -154,15 +174,15 @@ std::string TinyRank::state() {
   };
   std::string mine;
   const std::vector<train::HeldPiece>& pieces = engine_->owned_pieces();
-  engine_->save([&](std::size_t i) {
+  engine_->save([&](std::size_t i, const void* data) {
     const train::HeldPiece& piece = pieces[i];
     const Head head{static_cast<std::int64_t>(piece.plane), piece.param, piece.begin, piece.count};
     mine.append(reinterpret_cast<const char*>(&head), sizeof head);
     std::vector<float> values(static_cast<std::size_t>(piece.count));
     if (piece.dtype == DType::kF32) {
-      std::copy(piece.f32(), piece.f32() + piece.count, values.begin());
+      std::copy_n(static_cast<const float*>(data), piece.count, values.begin());
     } else {
-      ops::widen(ops::make_cpu_context(1), static_cast<const std::uint16_t*>(piece.data), piece.count, piece.dtype, values.data());
+      ops::widen(ops::make_cpu_context(1), static_cast<const std::uint16_t*>(data), piece.count, piece.dtype, values.data());
     }
     mine.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   });

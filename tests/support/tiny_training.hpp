@@ -9,10 +9,12 @@
 
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
+#include "memory/io/io_system.hpp"
 #include "schedule/execute.hpp"
 #include "spec/model_spec.hpp"
 #include "spec/plan.hpp"
 #include "spec/training_spec.hpp"
+#include "support/temp_dir.hpp"
 #include "train/engine.hpp"
 
 namespace sluice::testing {
@@ -40,6 +42,8 @@ struct TinyRun {
   std::function<bool(std::int64_t sample, std::int64_t t)> counts;
   /// Makes the device of a rank; empty: the cpu device.
   std::function<std::unique_ptr<device::Device>(int rank)> make_device;
+  /// What a rank asks for the files it swaps to; empty: the kernel. Outlives the run.
+  std::function<const memory::IoSystem*(int rank)> io;
 };
 
 struct TinyResult {
@@ -53,12 +57,15 @@ struct TinyResult {
 /// What differs in bits; empty when nothing does.
 std::string difference(const TinyResult& a, const TinyResult& b);
 
-/// One rank of a tiny run: its device, engine, initialised parameters and data. Calls are collective.
+/// One rank of a tiny run: its device, engine, initialised parameters and data, and a directory to swap to where the plan uses the disk.
+/// Calls are collective.
 class TinyRank {
  public:
   TinyRank(const TinyRun& run, comm::Communicator& world);
   train::Engine& engine() { return *engine_; }
   device::Device& device() { return *device_; }
+  /// Where it swaps to; null if the plan has nothing on disk.
+  const TempDir* swap() const { return swap_.get(); }
   /// `number` from 1: decides tokens and learning rate.
   schedule::RunResult step(int number, const std::function<bool()>& stop = {});
   double evaluate();
@@ -74,6 +81,7 @@ class TinyRank {
   comm::Communicator& world_;
   std::unique_ptr<comm::Communicator> lagging_;
   std::unique_ptr<device::Device> device_;
+  std::unique_ptr<TempDir> swap_;
   std::unique_ptr<train::Engine> engine_;
 };
 

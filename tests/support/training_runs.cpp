@@ -149,6 +149,11 @@ RunArea::RunArea() {
 
 std::string RunArea::plan(const PlanChoice& choice) const {
   const json mesh = {{"data", choice.ranks}, {"pipeline", 1}, {"tensor", 1}, {"sequence", 1}};
+  json homes = json::array();
+  if (choice.chunks > 0) {
+    homes.push_back(
+        {{"count", choice.chunks}, {"each", {{"working", choice.working}, {"gradient", choice.gradient}, {"states", choice.states}}}});
+  }
   const json plan = {{"plan",
                       {{"zero_stage", choice.zero_stage},
                        {"chunk_elements", choice.chunk_elements},
@@ -157,8 +162,9 @@ std::string RunArea::plan(const PlanChoice& choice) const {
                        {"micro_batch", choice.micro_batch},
                        {"accumulation", choice.accumulation},
                        {"update_mode", choice.update_mode},
-                       {"activations", json::array({json{{"count", 2 * choice.layers + 2}, {"each", "keep"}}})},
-                       {"homes", json::array()},
+                       {"order", choice.order},
+                       {"activations", json::array({json{{"count", 2 * choice.layers + 2}, {"each", choice.activation}}})},
+                       {"homes", homes},
                        {"threads", 1},
                        {"mesh", mesh}}},
                      {"segments_between_agrees", 0},
@@ -175,7 +181,8 @@ std::string RunArea::plan(const PlanChoice& choice) const {
                        {"libraries", ""}}}};
   return write("plan-" + std::to_string(choice.ranks) + "-zero" + std::to_string(choice.zero_stage) + "-micro" +
                    std::to_string(choice.micro_batch) + "x" + std::to_string(choice.accumulation) + "-layers" +
-                   std::to_string(choice.layers) + ".json",
+                   std::to_string(choice.layers) + "-" + choice.order + "-" + choice.activation + "-" + std::to_string(choice.chunks) +
+                   choice.working + choice.gradient + choice.states + "-" + choice.update_mode + ".json",
                plan.dump(1) + "\n");
 }
 

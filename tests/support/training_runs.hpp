@@ -58,6 +58,11 @@ struct PlanChoice {
   std::int64_t rcache_elements = 0;
   std::int64_t layers = 2;
   std::string update_mode = "next_forward";
+  std::string order = "depth_first";
+  std::string activation = "keep";  // of every segment
+  // Where every chunk stands, where `chunks` says how many there are; 0: all of it on the device.
+  std::int64_t chunks = 0;
+  std::string working = "device", gradient = "device", states = "device";
 };
 
 /// A place for runs: a text, a model of 30 k parameters with dropout, a configuration, and the caches of the program.

@@ -139,8 +139,7 @@ class LoopTest : public ::testing::Test {
       loop.observer = &recorder;
       loop.stop = stop ? &*stop : nullptr;
       const auto infos = train::param_infos(engine.model());
-      if (const auto loaded =
-              checkpoint::load_newest(world, loop.checkpoints, infos, train::checkpoint_pieces(engine.model(), engine.held_pieces()))) {
+      if (const auto loaded = checkpoint::load_newest(world, loop.checkpoints, infos, train::filling(engine))) {
         loop.start = loaded->manifest.progress;
         loop.start_is_saved = true;
         engine.resume(loop.start);
@@ -148,14 +147,14 @@ class LoopTest : public ::testing::Test {
       const train::LoopOutcome outcome = train::run_loop(loop);
       if (world.rank() == 0) result.outcome = outcome;
       const std::lock_guard lock(mutex);
-      engine.save([&](std::size_t i) {
+      engine.save([&](std::size_t i, const void* data) {
         const train::HeldPiece& piece = engine.owned_pieces()[i];
         auto& values = state[{piece.param, static_cast<int>(piece.plane)}];
         values.resize(static_cast<std::size_t>(engine.model().params[static_cast<std::size_t>(piece.param)].elements()));
         if (piece.dtype == DType::kF32) {
-          std::copy(piece.f32(), piece.f32() + piece.count, values.begin() + piece.begin);
+          std::copy_n(static_cast<const float*>(data), piece.count, values.begin() + piece.begin);
         } else {
-          ops::widen(ops::make_cpu_context(1), static_cast<const std::uint16_t*>(piece.data), piece.count, piece.dtype,
+          ops::widen(ops::make_cpu_context(1), static_cast<const std::uint16_t*>(data), piece.count, piece.dtype,
                      values.data() + piece.begin);
         }
       });

@@ -68,15 +68,16 @@ TEST_P(PrecisionParity, TwentyAdamwSteps) {
   setup.group = world.get();
   setup.device = device.get();
   train::Engine engine(setup);
-  engine.initialise(1);
   const formats::Safetensors files = formats::Safetensors::open(folder);
   const auto tensors = formats::match_parameters(files, engine.model());
-  for (const train::HeldPiece& piece : engine.held_pieces()) {
-    if (!piece.is_parameter()) continue;
-    train::fill_piece(piece, ops::make_cpu_context(1), [&](std::int64_t begin, std::int64_t count, float* values) {
-      files.read_f32(*tensors[static_cast<std::size_t>(piece.param)], begin, count, values);
-    });
-  }
+  engine.fill([&](std::span<const train::HeldPiece> batch) {
+    for (const train::HeldPiece& piece : batch) {
+      train::fill_piece(piece, ops::make_cpu_context(1), [&](std::int64_t begin, std::int64_t count, float* values) {
+        if (!piece.is_parameter()) return std::fill_n(values, count, 0.0F), void();
+        files.read_f32(*tensors[static_cast<std::size_t>(piece.param)], begin, count, values);
+      });
+    }
+  });
   for (std::int64_t step = 0; step < static_cast<std::int64_t>(expected.at("steps").size()); ++step) {
     const auto& reference = expected.at("steps")[static_cast<std::size_t>(step)];
     train::StepRequest request;
@@ -105,7 +106,7 @@ TEST_P(PrecisionParity, TwentyAdamwSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PrecisionParity,
                          ::testing::Combine(::testing::Values("gpt2_tiny", "gpt2_odd", "gpt2_untied", "opt_tiny", "llama_tiny",
-                                                              "llama_smol", "mistral_tiny", "qwen2_tiny", "qwen3_tiny"),
+                                                              "llama_smol", "mistral_tiny", "mistral_sliding", "qwen2_tiny", "qwen3_tiny"),
                                             ::testing::Values(spec::Precision::kBf16, spec::Precision::kFp16)),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::string(name_of(std::get<1>(test.param))); });
 

@@ -404,6 +404,43 @@ TEST(Precision, AnOverflowOnOneRankSkipsTheStepOnAll) {
   }
 }
 
+TEST(Precision, Bf16SkipsWhatIsNotFiniteButNotForEver) {
+  for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kNextForward}) {
+    TinyRun run = run_of(Precision::kBf16, 2, 0, mode);
+    run.training.skips_overflow = true;
+    run.training.optimizer.gradient_clipping = 0;  // the norm is wanted all the same
+    on_ranks(run, [&](TinyRank& rank, comm::Communicator& world) {
+      rank.step(1);
+      const std::string before = rank.state();
+      const std::int64_t count = rank.engine().adam_count();
+      const std::uint16_t was = world.rank() == 1 ? spoil(rank.engine(), 2, 0x7FC0) : std::uint16_t{0};
+      for (int s = 2; s < 2 + train::kMostOverflows - 1; ++s) {
+        const schedule::RunResult skipped = rank.step(s);
+        EXPECT_TRUE(skipped.report.overflow);
+        EXPECT_TRUE(skipped.report.skipped);
+      }
+      EXPECT_EQ(rank.engine().adam_count(), count);
+      if (world.rank() == 1) spoil(rank.engine(), 2, was);
+      EXPECT_TRUE(rank.state() == before) << "skipped steps change nothing";
+      EXPECT_FALSE(rank.step(30).report.skipped);
+      rank.engine().flush();  // a pending update would mend it
+      if (world.rank() == 1) spoil(rank.engine(), 2, 0x7FC0);
+      for (int s = 0; s < train::kMostOverflows - 1; ++s) rank.step(31 + s);
+      expect_error<DivergedError>([&] { rank.step(60); }, {"step 60", "isn't finite", "19 steps before"});
+    });
+  }
+}
+
+TEST(Precision, Bf16ThatDoesNotSkipReportsWhatItFinds) {
+  TinyRun run = run_of(Precision::kBf16, 1, 0);
+  on_ranks(run, [&](TinyRank& rank, comm::Communicator&) {
+    spoil(rank.engine(), 2, 0x7FC0);
+    const schedule::RunResult result = rank.step(1);
+    EXPECT_FALSE(result.report.skipped);
+    EXPECT_FALSE(std::isfinite(result.report.loss));
+  });
+}
+
 TEST(Precision, TheLossScaleFallsUntilGradientsFit) {
   TinyRun run = run_of(Precision::kFp16, 2, 2);
   run.training.loss_scale = {.initial_power = 30, .window = 2, .hysteresis = 1};

@@ -84,6 +84,17 @@ struct CgroupLimit {
   std::string file;
 };
 
+/// Bytes of a cgroup's page cache that the kernel drops when others need them: they count as used, but are as good as free.
+std::int64_t reclaimable_cache(const std::string& folder, bool unified) {
+  std::ifstream file(folder + "/memory.stat");
+  const std::string wanted = unified ? "inactive_file" : "total_inactive_file";
+  std::string key;
+  for (std::int64_t value = 0; file >> key >> value;) {
+    if (key == wanted) return value;
+  }
+  return 0;
+}
+
 /// The tightest memory limit on the way from this process's cgroup to the root, version 1 or 2.
 CgroupLimit read_cgroup_limit() {
   CgroupLimit tightest;
@@ -103,7 +114,8 @@ CgroupLimit read_cgroup_limit() {
       const std::int64_t limit = number_in(base + path + limit_name);
       const bool real = limit >= 0 && limit < std::numeric_limits<std::int64_t>::max() / 2;
       if (real && (tightest.limit < 0 || limit < tightest.limit)) {
-        tightest = {limit, std::max<std::int64_t>(0, number_in(base + path + used_name)), base + path + limit_name};
+        const std::int64_t used = number_in(base + path + used_name) - reclaimable_cache(base + path, unified);
+        tightest = {limit, std::max<std::int64_t>(0, used), base + path + limit_name};
       }
       if (path.empty()) break;
       path.resize(path.find_last_of('/'));

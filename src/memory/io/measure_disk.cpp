@@ -5,6 +5,8 @@
 #include <ctime>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <span>
 #include <thread>
 
 #include "base/check.hpp"
@@ -17,7 +19,7 @@
 namespace sluice::memory {
 namespace {
 
-constexpr std::int64_t kPostedBytes = 32 * kMiB;  // of one transfer: no less than any candidate keeps in flight
+constexpr std::int64_t kPostedBytes = 32 * kMiB;  // of one transfer on a path: no less than any candidate keeps in flight
 constexpr double kTolerance = 0.03;               // of the time per byte; what repeated measurements differ by
 constexpr int kShares = 20;                       // of the time: one per candidate and direction, 6 for both at once
 
@@ -35,44 +37,69 @@ double process_seconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-struct Range {
-  std::int64_t offset;
-  std::int64_t bytes;
+/// The files of all paths, read and written evenly, as stripes are.
+class Stripes {
+ public:
+  Stripes(const SwapSpace& space, std::size_t paths, std::int64_t file_bytes, const Choice& choice, const IoSystem& system)
+      : file_bytes_(file_bytes) {
+    for (std::size_t i = 0; i < paths; ++i) {
+      engines_.push_back(
+          FileEngine::open(space.engine(static_cast<int>(i)).path(), {choice.block_bytes, choice.depth, choice.depth}, system));
+    }
+  }
+  /// Moves bytes [begin, end) of each file, as parts of the whole file, round and round for `seconds`, two transfers on each posted at
+  /// any time, with the `memory` at `data`; bytes per second.
+  double rate(IoDirection direction, std::span<std::byte> memory, double begin, double end, double seconds) {
+    const auto aligned = [&](double part) {
+      return static_cast<std::int64_t>(part * static_cast<double>(file_bytes_)) / kSwapAlignment * kSwapAlignment;
+    };
+    const std::int64_t from = aligned(begin), bytes = aligned(end) - from;
+    const auto paths = static_cast<std::int64_t>(engines_.size());
+    const std::int64_t share = static_cast<std::int64_t>(memory.size()) / (2 * paths) / kSwapAlignment * kSwapAlignment;
+    const std::int64_t step = std::min({kPostedBytes, bytes, share});
+    const std::int64_t start = now_ns();
+    const auto stop = start + static_cast<std::int64_t>(seconds * 1e9);
+    std::array<IoTicket, 2> tickets;
+    std::int64_t moved = 0, at = 0;
+    for (std::size_t turn = 0; turn < 2 || now_ns() < stop; ++turn) {
+      IoTicket& ticket = tickets[turn % 2];
+      ticket.wait();
+      if (at + step > bytes) at = 0;
+      std::byte* data = memory.data() + static_cast<std::int64_t>(turn % 2) * paths * step;
+      for (const auto& engine : engines_) {
+        engine->post(ticket, {direction, kSwapHeaderBytes + from + at, data, step});
+        data += step;
+        moved += step;
+      }
+      at += step;
+    }
+    for (IoTicket& ticket : tickets) ticket.wait();
+    return static_cast<double>(moved) / (static_cast<double>(now_ns() - start) * 1e-9);
+  }
+  std::int64_t bytes_moved() const {
+    std::int64_t bytes = 0;
+    for (const auto& engine : engines_) bytes += engine->bytes_read() + engine->bytes_written();
+    return bytes;
+  }
+
+ private:
+  std::int64_t file_bytes_;
+  std::vector<std::unique_ptr<FileEngine>> engines_;
 };
 
-/// Moves the range's bytes round and round for `seconds`, two transfers posted at any time, each with its half of the
-/// 2 * kPostedBytes at `data`; bytes per second.
-double rate(FileEngine& engine, IoDirection direction, std::byte* data, const Range& range, double seconds) {
-  const std::int64_t step = std::min(kPostedBytes, range.bytes);
-  const std::int64_t begin = now_ns();
-  const auto end = begin + static_cast<std::int64_t>(seconds * 1e9);
-  std::array<IoTicket, 2> tickets;
-  std::int64_t moved = 0, at = 0;
-  for (std::size_t turn = 0; turn < 2 || now_ns() < end; ++turn) {
-    tickets[turn % 2].wait();
-    if (at + step > range.bytes) at = 0;
-    engine.post(tickets[turn % 2], {direction, range.offset + at, data + static_cast<std::int64_t>(turn % 2) * step, step});
-    at += step;
-    moved += step;
-  }
-  for (IoTicket& ticket : tickets) ticket.wait();
-  return static_cast<double>(moved) / (static_cast<double>(now_ns() - begin) * 1e-9);
-}
-
-/// Both at once, in different halves of the file.
-std::array<double, 2> rates_at_once(FileEngine& engine, std::byte* source, std::byte* target, const Range& file, double seconds) {
-  const std::int64_t half = file.bytes / 2 / kSwapAlignment * kSwapAlignment;
+/// Reads of the files' first half and writes of their second, at the same time: bytes per second of each.
+std::array<double, 2> rates_at_once(Stripes& stripes, std::span<std::byte> source, std::span<std::byte> target, double seconds) {
   std::array<double, 2> rates{};
   std::exception_ptr failure;
   std::thread writer([&] {
     try {
-      rates[1] = rate(engine, IoDirection::kWrite, source, {file.offset + half, half}, seconds);
+      rates[1] = stripes.rate(IoDirection::kWrite, source, 0.5, 1, seconds);
     } catch (...) {
       failure = std::current_exception();
     }
   });
   try {
-    rates[0] = rate(engine, IoDirection::kRead, target, {file.offset, half}, seconds);
+    rates[0] = stripes.rate(IoDirection::kRead, target, 0, 0.5, seconds);
   } catch (...) {
     writer.join();
     throw;
@@ -85,39 +112,64 @@ std::array<double, 2> rates_at_once(FileEngine& engine, std::byte* source, std::
 }  // namespace
 
 DiskFigures measure_disk(const MeasureDiskOptions& options, const IoSystem& system) {
-  SLUICE_CHECK(options.file_bytes >= 2 * kSwapAlignment && options.file_bytes % kSwapAlignment == 0 && options.seconds > 0,
-               options.file_bytes, " bytes, ", options.seconds, " s");
-  SwapSpace::Options space_options{.paths = {options.path},
+  const auto paths = static_cast<std::int64_t>(options.paths.size());
+  const std::int64_t unit = paths == 1 ? kSwapAlignment : FileEngine::Options{}.block_bytes;  // whole stripes
+  SLUICE_CHECK(paths > 0 && options.file_bytes >= 2 * unit && options.file_bytes % unit == 0 && options.seconds > 0 &&
+                   options.memory_bytes >= 4 * paths * kSwapAlignment,
+               paths, " paths, ", options.file_bytes, " bytes, ", options.memory_bytes, " bytes of memory, ", options.seconds, " s");
+  std::optional<SwapSpace> space;
+  std::unique_ptr<Backing> source, target;
+  DiskFigures figures;
+  options.together([&] {
+    space.emplace(SwapSpace::open({.paths = options.paths,
                                    .identity = options.identity,
-                                   .extents = {{0, options.file_bytes}},
+                                   .extents = {{0, options.file_bytes * paths}},
                                    .engine = {},
                                    .claims = {},
-                                   .allow_network = options.allow_network};
-  const SwapSpace space = SwapSpace::open(space_options, system);
-  const FileEngine& first = space.engine(0);
-  DiskFigures figures;
+                                   .allow_network = options.allow_network},
+                                  system));
+    source = make_plain_backing(std::min(options.memory_bytes / 2, 2 * paths * kPostedBytes), "disk measurement");
+    target = make_plain_backing(source->bytes(), "disk measurement");
+    for (std::int64_t i = 0; i + 8 <= source->bytes(); i += static_cast<std::int64_t>(sizeof(std::uint64_t))) {
+      *reinterpret_cast<std::uint64_t*>(source->data() + i) = static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15u;
+    }
+    std::fill_n(target->data(), target->bytes(), std::byte{1});
+  });
+  const FileEngine& first = space->engine(0);
   figures.service = first.service();
-  figures.direct = first.is_direct();
+  figures.direct = true;
   figures.alignment = first.alignment();
   figures.file_bytes = options.file_bytes;
-  figures.notes = space.notes();
-  if (!figures.direct) figures.notes.push_back(cat(options.path, ": the figures are the page cache's as much as the disk's"));
-
-  const auto source = make_plain_backing(2 * kPostedBytes, "disk measurement");
-  const auto target = make_plain_backing(2 * kPostedBytes, "disk measurement");
-  for (std::int64_t i = 0; i < source->bytes(); i += static_cast<std::int64_t>(sizeof(std::uint64_t))) {
-    *reinterpret_cast<std::uint64_t*>(source->data() + i) = static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15u;
+  figures.notes = space->notes();
+  for (std::int64_t i = 0; i < paths; ++i) {
+    if (space->engine(static_cast<int>(i)).is_direct()) continue;
+    figures.direct = false;
+    figures.notes.push_back(cat(options.paths[static_cast<std::size_t>(i)], ": the figures are the page cache's as much as the disk's"));
   }
-  std::fill_n(target->data(), target->bytes(), std::byte{1});
-  const auto open = [&](const Choice& choice) {
-    return FileEngine::open(first.path(), {choice.block_bytes, choice.depth, choice.depth}, system);
-  };
-  const Range file{kSwapHeaderBytes, options.file_bytes};
+
+  const std::span<std::byte> from{source->data(), static_cast<std::size_t>(source->bytes())};
+  const std::span<std::byte> into{target->data(), static_cast<std::size_t>(target->bytes())};
   const double share = options.seconds / kShares;
+  std::optional<Stripes> stripes;
+  const auto use = [&](const Choice& choice) {
+    stripes.reset();
+    stripes.emplace(*space, options.paths.size(), options.file_bytes, choice, system);
+  };
+  // All together's rate, and what a byte of it costs this process.
+  const auto rate = [&](IoDirection direction, double* core_seconds = nullptr) {
+    double mine = 0;
+    options.together([&] {
+      const double cpu = process_seconds();
+      const std::int64_t before = stripes->bytes_moved();
+      mine = stripes->rate(direction, direction == IoDirection::kRead ? into : from, 0, 1, share);
+      if (core_seconds != nullptr) *core_seconds = (process_seconds() - cpu) / static_cast<double>(stripes->bytes_moved() - before);
+    });
+    return options.total(mine);
+  };
   for (const Choice& choice : kChoices) {
-    const auto engine = open(choice);
-    figures.candidates.push_back({choice.block_bytes, choice.depth, rate(*engine, IoDirection::kRead, target->data(), file, share),
-                                  rate(*engine, IoDirection::kWrite, source->data(), file, share)});
+    options.together([&] { use(choice); });
+    const double read = rate(IoDirection::kRead);
+    figures.candidates.push_back({choice.block_bytes, choice.depth, read, rate(IoDirection::kWrite)});
   }
   const auto seconds_per_byte = [](const DiskFigures::Candidate& c) { return 1 / c.read_rate + 1 / c.write_rate; };
   double shortest = seconds_per_byte(figures.candidates.front());
@@ -128,18 +180,13 @@ DiskFigures measure_disk(const MeasureDiskOptions& options, const IoSystem& syst
   figures.block_bytes = chosen->block_bytes;
   figures.depth = chosen->depth;
 
-  const auto engine = open({chosen->block_bytes, chosen->depth});
-  const auto alone = [&](IoDirection direction, std::byte* data, double& bytes_per_second, double& core_seconds) {
-    const double cpu = process_seconds();
-    const std::int64_t before = engine->bytes_read() + engine->bytes_written();
-    bytes_per_second = rate(*engine, direction, data, file, share);
-    core_seconds = (process_seconds() - cpu) / static_cast<double>(engine->bytes_read() + engine->bytes_written() - before);
-  };
-  alone(IoDirection::kRead, target->data(), figures.read_rate, figures.read_core_seconds);
-  alone(IoDirection::kWrite, source->data(), figures.write_rate, figures.write_core_seconds);
-  const auto both = rates_at_once(*engine, source->data(), target->data(), file, 4 * share);
-  figures.read_rate_both = both[0];
-  figures.write_rate_both = both[1];
+  options.together([&] { use({chosen->block_bytes, chosen->depth}); });
+  figures.read_rate = rate(IoDirection::kRead, &figures.read_core_seconds);
+  figures.write_rate = rate(IoDirection::kWrite, &figures.write_core_seconds);
+  std::array<double, 2> both{};
+  options.together([&] { both = rates_at_once(*stripes, from, into, 4 * share); });
+  figures.read_rate_both = options.total(both[0]);
+  figures.write_rate_both = options.total(both[1]);
   return figures;
 }
 

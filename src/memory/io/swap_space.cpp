@@ -36,17 +36,17 @@ std::int64_t checked_bytes(const SwapSpace::Options& options, std::int64_t align
   return end;
 }
 
-FileSystem checked_file_system(const std::string& path, bool allow_network, const IoSystem& system) {
+}  // namespace
+
+FileSystem check_swap_path(const std::string& path, bool allow_network, const IoSystem& system) {
   check_swap_directory(path);
   FileSystem file_system = file_system_of(path, system);
   if (file_system.is_network && !allow_network) {
-    throw RequestError(
-        cat(path, ": is on a network file system (", file_system.name, "), where swapping is slow for everybody; choose a local disk"));
+    throw RequestError(cat(path, ": is on a network file system (", file_system.name,
+                           "), where swapping is slow for everybody; choose a local disk, or allow it (--nvme-network)"));
   }
   return file_system;
 }
-
-}  // namespace
 
 std::vector<SwapExtent> place_extents(std::span<const std::int64_t> bytes, std::int64_t alignment) {
   std::vector<SwapExtent> extents;
@@ -63,7 +63,7 @@ SwapSpace SwapSpace::open(const Options& options, const IoSystem& system) {
   SwapSpace space;
   space.extents_ = options.extents;
   for (const std::string& path : options.paths) {
-    const FileSystem file_system = checked_file_system(path, options.allow_network, system);
+    const FileSystem file_system = check_swap_path(path, options.allow_network, system);
     if (file_system.is_memory) space.notes_.push_back(cat(path, ": ", file_system.name, " keeps files in memory, so swapping frees none"));
     if (file_system.is_copy_on_write) {
       space.notes_.push_back(cat(path, ": ", file_system.name, " writes to new places, so the disk can be found full during the run"));
@@ -72,7 +72,9 @@ SwapSpace SwapSpace::open(const Options& options, const IoSystem& system) {
   for (const std::string& path : options.paths) {
     Store& store = space.stores_.emplace_back(Store{SwapFile::create(path, options.identity, system), nullptr});
     store.engine = FileEngine::open(store.file.path(), options.engine, system);
-    if (!store.engine->note().empty()) space.notes_.push_back(store.engine->note());
+    // The path stands for the files of all ranks.
+    if (const std::string& note = store.engine->note(); !note.empty())
+      space.notes_.push_back(path + note.substr(store.engine->path().size()));
     const IoAlignment& wanted = store.engine->alignment();
     space.alignment_ = std::lcm(space.alignment_, std::lcm(wanted.transfer, wanted.memory));
   }

@@ -24,6 +24,10 @@ struct SwapExtent {
   std::int64_t bytes = 0;  // as the plan needs them; the space adds padding to the next multiple of the alignment
 };
 
+/// The file system of a directory to swap to. Throws RequestError where it is none, or lies on a file system that other hosts share
+/// and that isn't allowed; IoError where it can't be looked at.
+FileSystem check_swap_path(const std::string& path, bool allow_network, const IoSystem& system = IoSystem::real());
+
 /// Extents for buffers of these sizes, one behind the other, each rounded up to `alignment`.
 std::vector<SwapExtent> place_extents(std::span<const std::int64_t> bytes, std::int64_t alignment = kSwapAlignment);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "memory/io/pattern.hpp"
 #include "support/temp_dir.hpp"
@@ -17,7 +18,7 @@ using sluice::testing::TempDir;
 
 TEST(MeasureDisk, ChoosesOneOfWhatItMeasured) {
   const TempDir dir;
-  const DiskFigures figures = measure_disk({.path = dir.path(), .identity = {"n", "1", 0}, .file_bytes = 8 * kMiB, .seconds = 0.2});
+  const DiskFigures figures = measure_disk({.paths = {dir.path()}, .identity = {"n", "1", 0}, .file_bytes = 8 * kMiB, .seconds = 0.2});
   EXPECT_TRUE(names_in(dir.path()).empty());
   ASSERT_FALSE(figures.candidates.empty());
   double shortest = 1;
@@ -43,6 +44,34 @@ TEST(MeasureDisk, ChoosesOneOfWhatItMeasured) {
   EXPECT_EQ(figures.file_bytes, 8 * kMiB);
 }
 
+// Two ranks on two paths: parts begin together, what one rank reaches is made both ranks', and the choice follows from that.
+TEST(MeasureDisk, SeveralPathsAndRanksMeasureTogether) {
+  const TempDir one, two;
+  int parts = 0, totals = 0;
+  MeasureDiskOptions options{
+      .paths = {one.path(), two.path()}, .identity = {"n", "1", 0}, .file_bytes = 4 * kMiB, .memory_bytes = 2 * kMiB};
+  options.seconds = 0.1;
+  options.together = [&](const std::function<void()>& part) {
+    ++parts;
+    part();
+  };
+  options.total = [&](double rate) {
+    ++totals;
+    return 2 * rate;
+  };
+  const DiskFigures figures = measure_disk(options);
+  EXPECT_EQ(static_cast<std::size_t>(totals), 2 * figures.candidates.size() + 4);
+  EXPECT_EQ(static_cast<std::size_t>(parts), 1 + 3 * figures.candidates.size() + 4);
+  EXPECT_TRUE(names_in(one.path()).empty());
+  EXPECT_TRUE(names_in(two.path()).empty());
+  options.together = [](const std::function<void()>& part) {
+    part();
+    throw EnvironmentError("the other rank failed");
+  };
+  EXPECT_THROW(measure_disk(options), EnvironmentError);
+  EXPECT_TRUE(names_in(two.path()).empty());
+}
+
 // Requests of 1 MiB and more are slowed down: the choice has to follow what was measured, not a habit.
 TEST(MeasureDisk, FollowsTheMeasurement) {
   class SlowWhenLarge final : public IoSystem {
@@ -62,7 +91,8 @@ TEST(MeasureDisk, FollowsTheMeasurement) {
   };
   const TempDir dir;
   const SlowWhenLarge system;
-  const DiskFigures figures = measure_disk({.path = dir.path(), .identity = {"n", "1", 0}, .file_bytes = 4 * kMiB, .seconds = 0.2}, system);
+  const DiskFigures figures =
+      measure_disk({.paths = {dir.path()}, .identity = {"n", "1", 0}, .file_bytes = 4 * kMiB, .seconds = 0.2}, system);
   EXPECT_EQ(figures.block_bytes, 256 * kKiB);
   EXPECT_FALSE(figures.direct);
   EXPECT_THAT(figures.notes, ::testing::Contains(::testing::HasSubstr("page cache's as much as the disk's")));
