@@ -84,6 +84,13 @@ void File::sync() const {
   if (::fsync(fd_) != 0) throw IoError("fsync", path_, errno);
 }
 
+void File::write_behind() const {
+  const bool failed = ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE) != 0;
+  // Anything else says that this file system knows no such call; it then writes when it likes.
+  if (failed && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) throw IoError("writing", path_, errno);
+  drop_cache();
+}
+
 void File::drop_cache() const noexcept {
   ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
 }

@@ -32,6 +32,10 @@ class File {
   bool reserve(std::int64_t bytes) const;
   /// fsync, once: an error is reported a single time by the system, so a repeated call proves nothing.
   void sync() const;
+  /// Starts to bring to the disk what was written last, waits for what an earlier call has started, and gives its cached pages back: called
+  /// every few MiB, a long write needs no more memory than two of them. A write error that shows here is thrown, and sync() may not show it
+  /// again.
+  void write_behind() const;
   /// Asks the system to forget the file's cached bytes, so that the next read comes from the disk. Advice only.
   void drop_cache() const noexcept;
   /// Closes; an error of close is one of writing.

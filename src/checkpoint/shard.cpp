@@ -24,6 +24,8 @@ constexpr std::int64_t kStructureBytes = 64 * kKiB;
 // A directory made by one host may be unseen by another for the time of its attribute cache (NFS: 3 to 60 s; commonly few).
 constexpr int kDirectoryTries = 50;
 constexpr auto kDirectoryPause = std::chrono::milliseconds(200);
+// Twice this much may wait in the page cache.
+constexpr std::int64_t kWriteBehindBytes = 8 * kMiB;
 
 void wait_for_directory(const std::string& path) {
   for (int i = 0; i < kDirectoryTries && !is_directory(path); ++i) std::this_thread::sleep_for(kDirectoryPause);
@@ -216,6 +218,10 @@ void ShardWriter::write(std::size_t index, const void* data) {
     }
     *checksum++ = xxh64(block, static_cast<std::size_t>(count));
     file_.write_at(block, count, place.offset + at);
+    // In a job's memory limit the cached pages count, and the state in memory may leave little of it.
+    if (unwritten_.fetch_add(count, std::memory_order_relaxed) + count < kWriteBehindBytes) continue;
+    unwritten_.store(0, std::memory_order_relaxed);
+    file_.write_behind();
   }
 }
 

@@ -3,6 +3,7 @@
 // to the datasets' places by checked writes, since HDF5 reports success after losing data. Reading trusts only checksums.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ class ShardWriter {
   std::vector<Place> places_;
   std::vector<std::vector<std::uint64_t>> checksums_;  // per plane of info_
   std::vector<std::uint8_t> written_;
+  std::atomic<std::int64_t> unwritten_{0};  // bytes since the last write_behind()
   ShardInfo info_;
   File file_;
 };
