@@ -13,7 +13,8 @@
 namespace sluice::app {
 namespace {
 
-constexpr std::int64_t kLeastMargin = 16 * kMiB;  // of a rank; a tenth of the memory is less in small cgroups
+// Of a rank, where a tenth of the memory is less, as in small cgroups: half of it for pages of a checkpoint on their way to the disk.
+constexpr std::int64_t kLeastMargin = 32 * kMiB;
 
 }  // namespace
 
@@ -39,10 +40,13 @@ spec::Budget memory_budget(const Configuration& configuration, int ranks_on_node
   budget.device_bytes = configuration.device_memory_bytes.value_or(0);
   const std::int64_t given = budget.host_bytes + budget.device_bytes * ranks;
   if (given > facts.cpu.memory_total_bytes) {
-    throw EnvironmentError(cat("memory: ", ranks_on_node, " ranks of --device-memory ", format_bytes(budget.device_bytes),
-                               " and --host-memory ", format_bytes(budget.host_bytes), " need ", format_bytes(given), ", this node has ",
-                               format_bytes(facts.cpu.memory_total_bytes), " (", facts.cpu.memory_limit_source,
-                               "); give less or fewer ranks"));
+    std::string asked;
+    if (configuration.device_memory_bytes)
+      asked = cat(ranks, ranks == 1 ? " rank of --device-memory " : " ranks of --device-memory ", format_bytes(budget.device_bytes));
+    if (configuration.host_memory_bytes) asked += cat(asked.empty() ? "" : " and ", "--host-memory ", format_bytes(budget.host_bytes));
+    throw EnvironmentError(cat("memory: ", asked, ranks == 1 ? " needs " : " need ", format_bytes(given), ", this node has ",
+                               format_bytes(facts.cpu.memory_total_bytes), " (", facts.cpu.memory_limit_source, "); give less",
+                               ranks == 1 ? "" : " or fewer ranks"));
   }
   if (!configuration.host_memory_bytes) {
     // Without disks host arenas hold tokens and control words, so a sixteenth is plenty.
@@ -52,6 +56,10 @@ spec::Budget memory_budget(const Configuration& configuration, int ranks_on_node
     budget.host_bytes = std::max(left, swaps && !configuration.device_memory_bytes ? usable / 4 : least);
   }
   if (!configuration.device_memory_bytes) {
+    if (configuration.host_memory_bytes && budget.host_bytes >= usable) {
+      throw EnvironmentError(cat("memory: --host-memory ", format_bytes(budget.host_bytes), " leaves nothing for device memory, of ",
+                                 format_bytes(usable), " that are free here less a margin; give less, or --device-memory too"));
+    }
     budget.device_bytes = std::max<std::int64_t>(0, usable - budget.host_bytes) / ranks + facts.resident_bytes;
   }
   return budget;

@@ -130,7 +130,15 @@ void read_swap(KeyTree& keys, Configuration& config) {
 void note_hints(KeyTree& keys, const Configuration& config) {
   std::vector<std::string> weighed, kept;
   for (const KeyReport& key : config.keys) {
-    if (key.key_class == KeyClass::kHint) (is_weighed(key.path) ? weighed : kept).push_back(key.path);
+    if (key.key_class != KeyClass::kHint) continue;
+    const bool is_pinned = std::any_of(config.pins.begin(), config.pins.end(), [&](const std::string& pin) {
+      return key.path.starts_with(pin) && (key.path.size() == pin.size() || key.path[pin.size()] == '.');
+    });
+    if (!is_weighed(key.path)) {
+      kept.push_back(key.path);
+    } else if (!is_pinned) {
+      weighed.push_back(key.path);
+    }
   }
   if (!weighed.empty()) {
     keys.note(cat("taken as hints about placement, which the plan may beat (--pin KEY keeps them): ", joined(weighed)));
@@ -147,13 +155,13 @@ void read_placement(Reading& reading) {
   read_activations(keys, config.hints.activations);
   read_aio(keys, config.hints.aio);
   read_swap(keys, config);
-  note_hints(keys, config);
   if (const auto device = keys.text("sluice.device")) config.device = *device;
   config.device_memory_bytes = keys.bytes("sluice.memory.device");
   config.host_memory_bytes = keys.bytes("sluice.memory.host");
   if (const auto threads = keys.whole("sluice.threads", 1, 4096)) config.threads = *threads;
   if (const auto plan = keys.text("sluice.plan")) config.plan_file = *plan;
   for (const std::string& pin : keys.texts("sluice.pin")) read_pin(reading, with_underscores(pin));
+  note_hints(keys, config);
 }
 
 }  // namespace sluice::app

@@ -225,14 +225,16 @@ plan::PlanRequest plan_request(const Configuration& configuration, const spec::M
 /// Whether a plan from a file can serve this run.
 struct Fitness {
   std::string unfit;            // why not; empty: it can
+  bool lacks_memory = false;    // that is for want of device or host memory
   bool lacks_space = false;     // that is for want of disk space
   std::int64_t disk_bytes = 0;  // that a rank's swap files take
 };
 
-/// Budgets of host memory and disk that nobody gave follow what is free at the moment. A run's own plan that was made for a little more is
-/// kept, since another could change bits.
+/// Budgets that nobody gave follow what is free at the moment. A run's own plan that was made for a little more is kept, since another
+/// could change bits.
 spec::Budget for_own_plan(const PlanningRequest& request) {
   spec::Budget budget = request.budget;
+  if (!request.configuration->device_memory_bytes) budget.device_bytes += budget.device_bytes / 10;
   if (!request.configuration->host_memory_bytes) budget.host_bytes += budget.host_bytes / 10;
   if (!request.configuration->nvme_space_bytes) budget.disk_bytes += budget.disk_bytes / 10;
   return budget;
@@ -272,13 +274,16 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                                                    .ranks = ranks,
                                                    .document_attention = request.configuration->training.document_attention,
                                                    .needs_norm = optim::needs_norm(request.configuration->training)});
-  if (graph.arena_bytes[0] > request.budget.device_bytes) {
-    return cat("it needs ", format_bytes(graph.arena_bytes[0]), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
+  const std::int64_t device_bytes = graph.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + record.unplanned_bytes;
+  if (device_bytes > request.budget.device_bytes) {
+    fitness.lacks_memory = true;
+    return cat("it needs ", format_bytes(device_bytes), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
                " are left");
   }
   const auto on_node = [&](spec::Tier tier) { return graph.arena_bytes[static_cast<std::size_t>(tier)] * request.ranks_on_node; };
   if (plan.uses_tier(spec::Tier::kHost) || plan.uses_tier(spec::Tier::kDisk)) {
     if (on_node(spec::Tier::kHost) > request.budget.host_bytes) {
+      fitness.lacks_memory = true;
       return cat("it needs ", format_bytes(on_node(spec::Tier::kHost)), " of host memory a node, ", format_bytes(request.budget.host_bytes),
                  " are left");
     }
@@ -358,6 +363,7 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
       const Fitness fitness = fitness_of(record, request, world.size());
       const std::string problem = cat("--plan ", configuration.plan_file, ": ", fitness.unfit);
       if (fitness.lacks_space) throw EnvironmentError(cat(problem, "; make room or choose another directory"));
+      if (fitness.lacks_memory) throw EnvironmentError(problem);
       if (!fitness.unfit.empty()) throw RequestError(problem);
       disk_bytes = fitness.disk_bytes;
       log.note(cat("plan: from ", configuration.plan_file, ": ", plan::describe(record.plan)));

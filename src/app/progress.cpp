@@ -68,7 +68,8 @@ void Progress::on_step(const train::StepMetrics& m) {
   const std::string line =
       cat("step ", m.step, "/", options_.steps, "  loss ", fixed(m.loss, 4), "  |g| ", fixed(m.grad_norm, 3), "  lr ", m.learning_rate,
           "  ", format_seconds(m.step_seconds), "/step  ", fixed(m.tokens_per_second, m.tokens_per_second < 100 ? 1 : 0), " tokens/s  ",
-          options_.memory, "  left ", format_seconds(mean_seconds_ * static_cast<double>(options_.steps - m.step)));
+          options_.memory,
+          m.step < options_.steps ? cat("  left ", format_seconds(mean_seconds_ * static_cast<double>(options_.steps - m.step))) : "");
   if (options_.terminal) {
     const std::int64_t now = now_ns();
     if (now - last_shown_ns_ < kRewriteEveryNs && m.step != options_.steps) return;

@@ -373,7 +373,7 @@ class Job {
     // A plan that was searched has said it in its explanation.
     if (planned_.disk_bytes == 0 || !planned_.machine.name.empty()) return;
     const auto ranks = static_cast<std::int64_t>(world_.size());
-    log_.note(cat("swap: ", world_.size() == 1 ? "" : "the ranks together ",
+    log_.note(cat("swap: ", world_.size() == 1 ? "it " : "over all ranks it ",
                   describe_traffic({traffic.read_bytes * ranks, traffic.written_bytes * ranks}, planned_.predicted_seconds),
                   "; drives wear by what is written"));
   }

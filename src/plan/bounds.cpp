@@ -76,7 +76,7 @@ std::int64_t MemoryBound::host_bytes(const Activations& activations) const {
     if (activations[s] == Activation::kDisk) through = std::max(through, padded(saved_bytes[s]));
   }
   // On its way to disk or back, the next ones behind it.
-  const std::int64_t in_pass = token_bytes + there + (1 + returns_ahead) * through + read_staging_bytes;
+  const std::int64_t in_pass = token_bytes + there + (1 + returns_ahead) * through + read_staging_bytes + sum_staging_bytes;
   // Updates beside a pass begin before, or end after, most of its activations are there.
   return persistent_bytes[at(Tier::kHost)] + waiting_bytes[at(Tier::kHost)] + passing_host_bytes + std::max(in_pass, update_staging_bytes);
 }
@@ -97,6 +97,7 @@ void MemoryBound::set_homes(Workbench& bench, const spec::Plan& plan) {
   passing_host_bytes = homes.passing_host;
   update_staging_bytes = homes.update_staging;
   read_staging_bytes = homes.read_staging;
+  sum_staging_bytes = homes.sum_staging;
   gradient_part_bytes = homes.gradient_part;
   returns_ahead = std::max(1, plan.prefetch_segments);
   rcache_bytes = plan.zero_stage == 3 ? plan.rcache_elements * bench.layout(plan.chunk_elements).element_bytes(Plane::kWorking) : 0;
@@ -273,7 +274,7 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
     if (!is_trained) continue;  // gathered for its uses, and that is all
     const bool on_host = states != Tier::kDevice;
     charge(on_host ? Lane::kHostCompute : Lane::kCompute, list.update(part, layout.grouping(), on_host), count);
-    const bool norm_on_host = gradient == Tier::kHost;
+    const bool norm_on_host = gradient != Tier::kDevice;
     charge(norm_on_host ? Lane::kHostCompute : Lane::kCompute, list.norm(chunks::largest_shard(elements, bench.ranks()), norm_on_host),
            count);
     if (communicates || plan.zero_stage >= 2)  // else in place
@@ -284,6 +285,11 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
       charge(Lane::kGatherComm, list.gather(elements, layout.element_bytes(plane), false), count);
     }
     if (norm_on_host) move(Lane::kDownload, part * kFloat, count * micros);
+    if (gradient == Tier::kDisk) {  // layer by layer the sum over micro-batches goes there once, else there and back with each
+      const double sums = plan.order == spec::MicroBatchOrder::kLayerByLayer ? 1 : micros;
+      move(Lane::kDiskWrite, padded(part * kFloat), count * sums);
+      move(Lane::kDiskRead, padded(part * kFloat), count * (sums - 1));
+    }
     if (!on_host) continue;
     // What the update reads or writes elsewhere.
     const auto fetch = [&](Plane plane, Tier home, bool reads, bool writes) {

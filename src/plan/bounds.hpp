@@ -19,7 +19,7 @@ struct MemoryBound {
   std::vector<std::int64_t> passing_device_bytes;  // per segment, or none
   std::int64_t passing_host_bytes = 0;
   std::int64_t rcache_bytes = 0;
-  std::int64_t gradient_part_bytes = 0, update_staging_bytes = 0, read_staging_bytes = 0;  // as HomeBytes
+  std::int64_t gradient_part_bytes = 0, update_staging_bytes = 0, read_staging_bytes = 0, sum_staging_bytes = 0;  // as HomeBytes
   int returns_ahead = 1;  // how many items before its backward what a segment saved elsewhere comes back
   // Of the walk:
   std::int64_t stack = 1;            // micro-batches whose activations stand at the same time

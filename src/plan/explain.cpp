@@ -144,7 +144,9 @@ std::string homes_text(const PlanRequest& request, const PlanResult& result) {
               uses_disk ? cat(", host memory ", format_bytes(request.budget.host_bytes / ranks_per_node(request)), " for everything") : "");
   }
   line("states", &spec::ChunkHomes::states, why);
-  line("gradients", &spec::ChunkHomes::gradient, "");
+  const bool gradients_on_disk = chunks_in(plan, &spec::ChunkHomes::gradient, spec::Tier::kDisk) > 0;
+  line("gradients", &spec::ChunkHomes::gradient,
+       gradients_on_disk ? ": those wait there for the norm, host memory has no room for them" : "");
   line("working parameters", &spec::ChunkHomes::working, request.pins.working ? ": pinned" : "");
   return text;
 }
@@ -173,23 +175,37 @@ std::string cache_text(const PlanRequest& request, const PlanResult& result) {
   const CacheDecision& cache = *result.cache;
   const Rates rates = rates_of(request, result.plan);
   const auto rate = [](double bytes) { return cat(format_bytes(static_cast<std::int64_t>(bytes)), "/s"); };
-  const bool rcache = cache.rcache_first_seconds <= cache.states_first_seconds;
-  return cat("  gathered parameters before states: ", format_seconds(cache.rcache_first_seconds), " a step (",
-             format_count(cache.rcache_first.rcache_elements),
-             " gathered); states before them: ", format_seconds(cache.states_first_seconds), " (",
-             format_count(cache.states_first.rcache_elements), "); so ", rcache ? "the parameters" : "the states",
-             " come first here, where a rank uploads ", rate(rates.upload), ", downloads ", rate(rates.download), " and updates ",
-             rate(rates.host_update), " on the host, ", rate(rates.device_update), " on the device\n");
+  const double gain = (cache.states_first_seconds - cache.rcache_first_seconds) * (cache.takes_rcache ? 1 : -1);
+  return cat(
+      "  gathered parameters before states: ", format_seconds(cache.rcache_first_seconds), " a step (",
+      format_count(cache.rcache_first.rcache_elements), " gathered); states before them: ", format_seconds(cache.states_first_seconds),
+      " (", format_count(cache.states_first.rcache_elements), gain > 0 ? "); so " : "), as good as equal; ",
+      cache.takes_rcache ? "the parameters" : "the states", " come first here, where a rank uploads ", rate(rates.upload), ", downloads ",
+      rate(rates.download), " and updates ", rate(rates.host_update), " on the host, ", rate(rates.device_update), " on the device\n");
 }
 
-std::string hint_text(const PlanResult& result) {
+/// The pins that keep what the file says about placement and the plan beat.
+std::string pins_text(const PlanRequest& request) {
+  const Choices &hints = request.hints, &pins = request.pins;
+  const auto is_open = [](const auto& hint, const auto& pin) { return hint && !pin; };
+  std::string text;
+  if (is_open(hints.zero_stage, pins.zero_stage) || is_open(hints.states, pins.states) || is_open(hints.working, pins.working))
+    text = "--pin zero_optimization";
+  if (is_open(hints.host_activations, pins.host_activations))
+    text += cat(text.empty() ? "" : " ", "--pin activation_checkpointing.cpu_checkpointing");
+  return text;
+}
+
+std::string hint_text(const PlanRequest& request, const PlanResult& result) {
   if (!result.hint) return {};
   const HintOutcome& hint = *result.hint;
   const std::string chosen = format_seconds(result.prediction.seconds);
   if (hint.followed) return cat("  your file's placement is the plan's\n");
   if (!hint.plan) return cat("  your file: can't be followed, ", hint.reason, "; chosen: ", chosen, " a step\n");
   if (!hint.fits) return cat("  your file: does not fit, ", hint.reason, "; chosen: ", chosen, " a step\n");
-  return cat("  your file: ", format_seconds(hint.seconds), " a step; chosen: ", chosen, "; --pin zero_optimization keeps yours\n");
+  const std::string pins = pins_text(request);
+  return cat("  your file: ", format_seconds(hint.seconds), " a step; chosen: ", chosen,
+             pins.empty() ? "" : cat("; ", pins, " keeps yours"), "\n");
 }
 
 }  // namespace
@@ -201,7 +217,7 @@ std::string explain(const PlanRequest& request, const PlanResult& result) {
   text += cat("  predicted: ", format_seconds(p.seconds), " a step, ", number(p.tokens_per_second, p.tokens_per_second < 100 ? 1 : 0),
               " tokens a second; bound by ", schedule::name_of(p.bound), " (",
               number(100 * p.critical_seconds[static_cast<std::size_t>(p.bound)] / p.seconds, 0), " % of the step)\n");
-  text += hint_text(result);
+  text += hint_text(request, result);
   if (!result.refused.empty()) text += "  not taken:\n";
   for (const Refusal& refusal : result.refused) text += cat("    ", describe(refusal.plan), ": ", refusal.reason, "\n");
   text += cat("  ", result.considered, " plans considered: ", result.too_large, " too large, ", result.bounded, " slower by their bound, ",
@@ -323,6 +339,12 @@ PlanRecord plan_record_from_json(const std::string& text, const std::string& sou
     record.disk_read_bytes = read.get<std::int64_t>();
     record.disk_write_bytes = written.get<std::int64_t>();
   }
+  if (const Json& prediction = json.at("prediction"); prediction.contains("unplanned_bytes")) {
+    const Json& unplanned = prediction.at("unplanned_bytes");
+    if (!unplanned.is_number_integer() || unplanned.get<std::int64_t>() < 0)
+      refuse("prediction.unplanned_bytes", "a whole number of bytes");
+    record.unplanned_bytes = unplanned.get<std::int64_t>();
+  }
   const Json& hash = member(json, "graph_hash");
   if (!hash.is_string()) refuse("graph_hash", "a text");
   record.graph_hash = hash.get<std::string>();
@@ -356,7 +378,8 @@ std::string plan_problem(const spec::Plan& plan, const PlanRequest& request) {
     if (home.working != spec::Tier::kDevice && plan.zero_stage != 3)
       return refuse("working parameters", home.working, cat("which needs zero_stage 3, not ", plan.zero_stage));
     if (!layout.trains(layout.chunks()[c])) continue;
-    if (home.gradient == spec::Tier::kDisk) return refuse("gradient", home.gradient, "expected device or host");
+    if (home.gradient == spec::Tier::kDisk && plan.update_mode == spec::UpdateMode::kInBackward)
+      return refuse("gradient", home.gradient, "where updates in backward use it up before it would get there");
     if (home.gradient != spec::Tier::kDevice && plan.zero_stage < 2)
       return refuse("gradient", home.gradient, cat("which needs zero_stage 2 or 3, not ", plan.zero_stage));
     if (home.states < home.working || home.states < home.gradient)

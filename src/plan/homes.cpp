@@ -98,6 +98,36 @@ std::int64_t read_staging(const Workbench& bench, const chunks::ChunkLayout& lay
   return most;
 }
 
+/// Gradients on their way to the disk: one that is written and the next one, for which the sum of the micro-batches before is read. Layer
+/// by layer the sums of all chunks that a segment completes stay until its last micro-batch.
+std::int64_t sum_staging(const Workbench& bench, const chunks::ChunkLayout& layout, const spec::Plan& plan) {
+  std::vector<std::int64_t> of_run(layout.runs().size(), 0);
+  std::int64_t largest = 0, count = 0;
+  for (std::size_t c = 0; c < plan.homes.size(); ++c) {
+    const chunks::Chunk& chunk = layout.chunks()[c];
+    if (plan.homes[c].gradient != Tier::kDisk || !layout.trains(chunk)) continue;
+    const std::int64_t part = part_elements(chunk, plan, bench.ranks()) * layout.element_bytes(Plane::kGradient);
+    const std::int64_t bytes = round_up(part, schedule::kDiskAlignment);
+    of_run[static_cast<std::size_t>(chunk.run)] += bytes;
+    largest = std::max(largest, bytes);
+    ++count;
+  }
+  if (plan.accumulation == 1 || plan.order == spec::MicroBatchOrder::kDepthFirst) return std::min<std::int64_t>(count, 2) * largest;
+  // A run is complete with the first segment that uses it, the last one of backward.
+  std::int64_t most = 0;
+  std::vector<bool> seen(of_run.size(), false);
+  for (const auto& segment : bench.model().segments) {
+    std::int64_t sum = 0;
+    for (const int param : segment->params()) {
+      const auto r = static_cast<std::size_t>(layout.place(param).run);
+      if (!seen[r]) sum += of_run[r];
+      seen[r] = true;
+    }
+    most = std::max(most, sum);
+  }
+  return most + largest;
+}
+
 /// Whether gradients stand only from their first part to their update, and if so whether they go while others come: not where they wait for
 /// the next micro-batch.
 bool are_transient(const spec::Plan& plan) {
@@ -275,30 +305,31 @@ class Chooser {
       plan_.homes[c].working = Tier::kDisk;
       if (trains(c)) plan_.homes[c].states = Tier::kDisk;
     };
+    const auto move_gradient = [&](std::size_t c) {
+      if (plan_.homes[c].gradient == Tier::kHost) plan_.homes[c].gradient = Tier::kDisk;
+    };
     if (rules_.states == Tier::kDisk) for_all(move_states);
     if (rules_.working == Tier::kDisk) for_all(move_working);
-    if (room_.disk <= 0 || room_left() >= 0) return;
-    const std::vector<ChunkHomes> on_host = plan_.homes;
-    const auto host_bytes = [&](std::size_t c, bool working) {
-      const Tier tier = working ? on_host[c].working : on_host[c].states;
-      return tier == Tier::kHost ? planes_on_host(c, working) : 0;
-    };
-    if (rules_.states != Tier::kHost) {
-      // With all of them on disk the staging is the largest it can be; what is then left takes the first ones back.
-      for_all(move_states);
-      if (const std::int64_t left = room_left(); left >= 0) {
-        plan_.homes = on_host;
-        beyond(
-            single_, left, [&](std::size_t c) { return host_bytes(c, false); }, move_states);
-        return;
-      }
-    }
-    if (rules_.working == Tier::kHost || rules_.states == Tier::kHost) return;
-    for_all(move_working);
+    if (room_.disk <= 0 || rules_.states == Tier::kHost) return;
+    if (settles(&ChunkHomes::states, move_states)) return;
+    if (rules_.working != Tier::kHost && settles(&ChunkHomes::working, move_working)) return;
+    const bool may_move_gradients = plan_.zero_stage >= 2 && !are_transient(plan_);
+    if (may_move_gradients) settles(&ChunkHomes::gradient, move_gradient);
+  }
+
+  /// Whether the rest finds room on the host once all that stand there have gone to disk by move(c). Then the first ones come back, as far
+  /// as there is room: with all of them on disk the staging is the largest it can be.
+  template <typename Move>
+  bool settles(Tier ChunkHomes::*kind, Move move) {
+    if (room_left() >= 0) return true;
+    const std::vector<ChunkHomes> before = plan_.homes;
+    for_all(move);
     const std::int64_t left = room_left();
-    for (std::size_t c = 0; c < chunks_.size(); ++c) plan_.homes[c].working = on_host[c].working;
+    if (left < 0) return false;
+    plan_.homes = before;
     beyond(
-        single_, left, [&](std::size_t c) { return host_bytes(c, true); }, move_working);
+        single_, left, [&](std::size_t c) { return before[c].*kind == Tier::kHost ? bytes_on_host(c, kind) : 0; }, move);
+    return true;
   }
 
   template <typename Visit>
@@ -306,14 +337,16 @@ class Chooser {
     for (std::size_t c = 0; c < chunks_.size(); ++c) visit(c);
   }
 
-  std::int64_t planes_on_host(std::size_t c, bool working) const {
+  std::int64_t bytes_on_host(std::size_t c, Tier ChunkHomes::*kind) const {
     const chunks::Chunk& chunk = layout_.chunks()[c];
     const std::int64_t part = part_elements(chunk, plan_, bench_.ranks());
-    if (working) return round_up(part * layout_.element_bytes(Plane::kWorking), schedule::kDiskAlignment);
+    const auto of = [&](Plane plane) {
+      return layout_.has(plane, chunk) ? round_up(part * layout_.element_bytes(plane), schedule::kDiskAlignment) : 0;
+    };
+    if (kind == &ChunkHomes::working) return of(Plane::kWorking);
+    if (kind == &ChunkHomes::gradient) return of(Plane::kGradient);
     std::int64_t bytes = 0;
-    for (const Plane plane : kStatePlanes) {
-      if (layout_.has(plane, chunk)) bytes += round_up(part * layout_.element_bytes(plane), schedule::kDiskAlignment);
-    }
+    for (const Plane plane : kStatePlanes) bytes += of(plane);
     return bytes;
   }
 
@@ -321,7 +354,7 @@ class Chooser {
   std::int64_t room_left() const {
     const HomeBytes bytes = home_bytes(bench_, plan_);
     return room_.host - bytes.persistent[at(Tier::kHost)] - bytes.waiting[at(Tier::kHost)] - bytes.passing_host -
-           std::max(room_.host_in_pass + bytes.read_staging, bytes.update_staging);
+           std::max(room_.host_in_pass + bytes.read_staging + bytes.sum_staging, bytes.update_staging);
   }
 
   std::int64_t gradient_part() const {
@@ -369,13 +402,13 @@ HomeBytes home_bytes(Workbench& bench, const spec::Plan& plan) {
         } else if (tier == Tier::kHost) {
           bytes.persistent[at(tier)] += round_up(part, host);
         } else {
-          bytes.persistent[at(tier)] += 2 * round_up(part, schedule::kDiskAlignment);
+          bytes.persistent[at(tier)] += (plane == Plane::kGradient ? 1 : 2) * round_up(part, schedule::kDiskAlignment);
         }
       }
     }
   }
   for (std::size_t c = 0; c < plan.homes.size(); ++c) {
-    if (plan.homes[c].gradient != Tier::kHost || !layout.trains(layout.chunks()[c])) continue;
+    if (plan.homes[c].gradient == Tier::kDevice || !layout.trains(layout.chunks()[c])) continue;
     const std::int64_t part = part_elements(layout.chunks()[c], plan, bench.ranks()) * layout.element_bytes(Plane::kGradient);
     bytes.gradient_part = std::max(bytes.gradient_part, part);
   }
@@ -384,6 +417,7 @@ HomeBytes home_bytes(Workbench& bench, const spec::Plan& plan) {
   if (std::any_of(plan.homes.begin(), plan.homes.end(), [](const ChunkHomes& home) { return home.working == Tier::kDisk; }))
     bytes.read_staging = read_staging(bench, layout, plan);
   bytes.update_staging = update_staging(layout, plan, bench.ranks());
+  bytes.sum_staging = sum_staging(bench, layout, plan);
   return bytes;
 }
 

@@ -29,7 +29,8 @@ struct HomeBytes {
   std::int64_t passing_host = 0;
   std::int64_t update_staging = 0;  // host: operands of the updates in flight whose home is another tier than where they are updated
   std::int64_t read_staging = 0;    // host: working parameters on their way from the disk to the device
-  std::int64_t gradient_part = 0;   // device: a reduced gradient on its way to its home on the host
+  std::int64_t sum_staging = 0;     // host: gradients on their way to the disk, with the sum of the micro-batches before
+  std::int64_t gradient_part = 0;   // device: a reduced gradient on its way to its home elsewhere
 };
 HomeBytes home_bytes(Workbench& bench, const spec::Plan& plan);
 
@@ -43,9 +44,9 @@ struct HomeRules {
 /// Homes by budget for a plan whose zero_stage, chunks and rCache are set, in one pass over the chunks in order. `room`: what
 /// the rCache and what passes through the segments leave. States leave the device first, then (zero_stage 2 and 3) gradients, then (3)
 /// working parameters; of each kind the first chunks that fit stay. In host memory gradients and working parameters come before states; the
-/// states that find no room there, and then the working parameters, go to disk. Empty: everything fits the device and no rule says
-/// otherwise. Where the rooms don't suffice the homes are those that miss least on the device; what home_bytes says of them is then more
-/// than there is.
+/// states that find no room there, then the working parameters, and as a last resort gradients, go to disk. Empty: everything fits the
+/// device and no rule says otherwise. Where the rooms don't suffice the homes are those that miss least on the device; what home_bytes says
+/// of them is then more than there is.
 std::vector<spec::ChunkHomes> choose_homes(Workbench& bench, const spec::Plan& plan, const Room& room, const HomeRules& rules);
 
 }  // namespace sluice::plan

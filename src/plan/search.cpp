@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/units.hpp"
@@ -99,13 +100,15 @@ class Search {
       if (next == nullptr) break;
       settle(*next);
     }
-    if (choose()) return true;
-    // The bound may have been too strict with all of them.
+    if (choose() && !keeps_gradients_on_disk(chosen_->plan)) return true;
+    // The bound may have been too strict with all of them, or with those that use up gradients in backward.
     nearest_ = find_nearest();
-    if (sum_of(nearest_->missing) > 0) return false;
-    nearest_->fits = true;
-    nearest_->reduced_seconds = reduced_seconds(bench_, nearest_->plan);
-    settle(*nearest_);
+    for (Candidate& c : candidates_) {
+      if (c.fits || sum_of(c.missing) > 0) continue;
+      c.fits = true;
+      c.reduced_seconds = reduced_seconds(bench_, c.plan);
+      settle(c);
+    }
     return choose();
   }
 
@@ -183,10 +186,20 @@ class Search {
                      [](const Candidate* a, const Candidate* b) { return a->bound_seconds < b->bound_seconds; });
   }
 
+  static bool keeps_gradients_on_disk(const spec::Plan& plan) {
+    return std::any_of(plan.homes.begin(), plan.homes.end(), [](const spec::ChunkHomes& home) { return home.gradient == Tier::kDisk; });
+  }
+
+  /// Where a plan is chosen already, of those that might be better: it keeps gradients on disk, they update in backward; null if there are
+  /// none.
   Candidate* find_nearest() {
     // The bound is close: of the few that it puts first, placement says which needs least.
     std::vector<Candidate*> order;
-    for (Candidate& c : candidates_) order.push_back(&c);
+    for (Candidate& c : candidates_) {
+      const bool may_be_better =
+          !c.fits && c.plan.update_mode == spec::UpdateMode::kInBackward && chosen_ != nullptr && c.bound_seconds < *chosen_->seconds;
+      if (chosen_ == nullptr || may_be_better) order.push_back(&c);
+    }
     std::stable_sort(order.begin(), order.end(),
                      [](const Candidate* a, const Candidate* b) { return distance_of(a->missing) < distance_of(b->missing); });
     Candidate* best = nullptr;
@@ -194,8 +207,10 @@ class Search {
       Candidate& c = *order[i];
       if (c.relief == Relief::kLeave) c.relief = Relief::kRecomputeAndLeave;
       constexpr std::int64_t kEverything = std::int64_t{1} << 60;  // spared: recompute and move all that may be
-      walk_.fit(c, {.device = c.relief == Relief::kRecompute ? kEverything : 0, .host = 0, .disk = 0});
-      c.missing = missing_bytes(place(c));
+      const Room spare{.device = c.relief == Relief::kRecompute ? kEverything : 0, .host = 0, .disk = 0};
+      walk_.fit(c, spare);
+      Placed placed = place(c);
+      refit(c, placed, spare);
       if (best == nullptr || distance_of(c.missing) < distance_of(best->missing)) best = &c;
     }
     return best;
@@ -266,14 +281,22 @@ class Search {
   /// recomputing a byte first; up to where the step's time turns, since it is convex in the amount.
   void move_recomputed(const Candidate& parent) {
     if (request_.pins.recompute || request_.pins.host_activations) return;
-    const MemoryBound memory = walk_.bounded_memory(parent.plan);
+    const Room room = walk_.room_of_rank({});
+    spec::Plan yields = parent.plan;  // homes are fitted anew: for activations all that may gives way to disk
+    const bool may_yield = room.disk > 0 && request_.pins.states.value_or(Tier::kDisk) == Tier::kDisk;
+    for (spec::ChunkHomes& home : yields.homes) {
+      if (!may_yield) break;
+      if (home.states == Tier::kHost) home.states = Tier::kDisk;
+      if (home.working == Tier::kHost && request_.pins.working != Tier::kHost) home.working = Tier::kDisk;
+      if (home.gradient == Tier::kHost && parent.plan.update_mode != UpdateMode::kInBackward) home.gradient = Tier::kDisk;
+    }
+    const MemoryBound memory = walk_.bounded_memory(yields);
     std::vector<std::size_t> order;
     for (std::size_t s = 0; s < parent.plan.activations.size(); ++s) {
       if (parent.plan.activations[s] == Activation::kRecompute) order.push_back(s);
     }
     const auto worth = [&](std::size_t s) { return memory.recompute_seconds[s] / static_cast<double>(memory.saved_bytes[s]); };
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return worth(a) > worth(b); });
-    const Room room = walk_.room_of_rank({});
     const std::int64_t host = room.host - room.host / 32;  // placement needs a little more
     spec::Plan plan = parent.plan;
     double before = *parent.reduced_seconds;
@@ -340,13 +363,10 @@ class Search {
     return walk_.missing_bytes(placed.inputs.plan, placed.arena_bytes, walk_.room_of_rank({}));
   }
 
-  /// Places a candidate and simulates it whole, or finds that it doesn't fit.
-  void settle(Candidate& c) {
-    Placed placed = place(c);
+  /// Has a placed candidate that misses something recompute or move more than with `spare` bytes spared, and sets what it then misses.
+  void refit(Candidate& c, Placed& placed, Room spare) {
     TierBytes missing = missing_bytes(placed);
-    Room spare{};
-    const bool was_adjusted = sum_of(missing) > 0;
-    for (int refit = 0; sum_of(missing) > 0 && refit < kRefits; ++refit) {
+    for (int times = 0; sum_of(missing) > 0 && times < kRefits; ++times) {
       const auto more = [&](Tier tier) {
         const std::int64_t of_rank = missing[at(tier)] / (tier == Tier::kDevice ? 1 : bench_.ranks_per_node());
         return of_rank + of_rank / 8;
@@ -355,12 +375,26 @@ class Search {
       spare.host += more(Tier::kHost);
       spare.disk += more(Tier::kDisk);
       const spec::Plan before = c.plan;
-      if (!walk_.fit(c, spare) || c.plan == before) break;
-      placed = place(c);
-      missing = missing_bytes(placed);
+      const bool fits = walk_.fit(c, spare);
+      if (c.plan == before) break;
+      Placed next = place(c);
+      const TierBytes still = missing_bytes(next);
+      if (!fits && distance_of(still) >= distance_of(missing)) {  // the bound, which may be too strict, was right
+        c.plan = before;
+        break;
+      }
+      placed = std::move(next);
+      missing = still;
     }
     c.missing = missing;
-    if (sum_of(missing) > 0) {
+  }
+
+  /// Places a candidate and simulates it whole, or finds that it doesn't fit.
+  void settle(Candidate& c) {
+    Placed placed = place(c);
+    const bool was_adjusted = sum_of(missing_bytes(placed)) > 0;
+    refit(c, placed, {});
+    if (sum_of(c.missing) > 0) {
       c.fits = false;
       c.reduced_seconds.reset();
       return;
@@ -406,6 +440,7 @@ class Search {
   }
 
   bool choose() {
+    chosen_ = nullptr;
     double best = std::numeric_limits<double>::infinity();
     for (const Candidate& c : candidates_) {
       if (c.fits && c.seconds) best = std::min(best, *c.seconds);
@@ -471,7 +506,10 @@ class Search {
       if (best == nullptr || c.known_seconds() < best->known_seconds()) best = &c;
     }
     if (rcache == nullptr || states == nullptr) return std::nullopt;
-    return CacheDecision{rcache->plan, states->plan, rcache->known_seconds(), states->known_seconds()};
+    const spec::Plan& plan = chosen_->plan;
+    const bool takes_states = plan.rcache_elements == bench_.rcache_range(plan.chunk_elements, plan.prefetch_segments).first;
+    (takes_states ? states : rcache) = chosen_;  // as good as the best of its kind
+    return CacheDecision{rcache->plan, states->plan, rcache->known_seconds(), states->known_seconds(), !takes_states};
   }
 
   /// Of a rank's device: the states that stand there.

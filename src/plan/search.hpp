@@ -89,10 +89,11 @@ struct HintOutcome {
 };
 
 /// Elixir's question where zero_stage 3 can't keep both on the device: as many gathered parameters as there is room for and the states in
-/// host memory, or the fewest and as many states as fit. The best plan of each kind, priced.
+/// host memory, or the fewest and as many states as fit. The chosen plan and the best of the other kind, priced.
 struct CacheDecision {
   spec::Plan rcache_first, states_first;
   double rcache_first_seconds = 0, states_first_seconds = 0;
+  bool takes_rcache = false;  // the chosen plan is that with more gathered; perhaps as good as equal to the other
 };
 
 struct PlanResult {

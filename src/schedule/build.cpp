@@ -204,7 +204,8 @@ void BuildContext::check_homes() const {
     SLUICE_CHECK(homes.working == Tier::kDevice || plan.zero_stage == 3, words(), ": working leaves the device with zero_stage 3 only");
     if (!layout.trains(layout.chunks()[c])) continue;
     SLUICE_CHECK(homes.working <= homes.states && homes.gradient <= homes.states, words(), ": states stand in the slowest tier");
-    SLUICE_CHECK(homes.gradient != Tier::kDisk, words(), ": a gradient never stands on disk");
+    SLUICE_CHECK(homes.gradient != Tier::kDisk || plan.update_mode != UpdateMode::kInBackward, words(),
+                 ": update mode in_backward uses up a gradient before it would get to disk");
     SLUICE_CHECK(homes.gradient == Tier::kDevice || plan.zero_stage >= 2, words(),
                  ": a gradient leaves the device with zero_stage 2 and 3 only");
   }

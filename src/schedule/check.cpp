@@ -180,7 +180,8 @@ void check_move(const StepGraph& graph, TaskId id) {
   if (task.lane != Lane::kDiskRead && task.lane != Lane::kDiskWrite) return;
   const Buffer& disk = task.lane == Lane::kDiskRead ? *source : *target;
   const Buffer& memory = task.lane == Lane::kDiskRead ? *target : *source;
-  const std::int64_t room = disk.persistent ? disk.bytes / 2 : disk.bytes;  // of one of the two halves
+  // States have two halves.
+  const std::int64_t room = disk.persistent && disk.tag != BufferTag::kGradient ? disk.bytes / 2 : disk.bytes;
   SLUICE_CHECK(
       disk.offset % kDiskAlignment == 0 && memory.offset % kDiskAlignment == 0 && room % kDiskAlignment == 0 && room == memory.bytes,
       graph.task_name(id), " (", id, ") moves between ", room, " bytes of the disk at ", disk.offset, " and ", memory.bytes,

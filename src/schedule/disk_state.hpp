@@ -1,5 +1,5 @@
 #pragma once
-// The disk tier at run time: the arena's bytes in a rank's swap space, and which half of each persistent buffer holds the state.
+// The disk tier at run time: the arena's bytes in a rank's swap space, and which half of each buffer of states holds them.
 
 #include <cstdint>
 #include <vector>
@@ -9,9 +9,14 @@
 
 namespace sluice::schedule {
 
-/// Owns the swap space. A persistent buffer has two halves: reads take the one that holds the state, writes go to the other, which
-/// holds the state from commit() on; so what the last run left stays whole on disk while a run writes anew. Transient buffers have
-/// no halves. One object serves all graphs of a set, whose persistent buffers have the same numbers. Transfers of different buffers
+/// Whether a disk buffer has room for two copies of what it holds: states have, so that the last step's stay whole on disk while new ones
+/// are written. Gradients are of their step alone, and what is transient of its run.
+inline bool has_halves(const Buffer& buffer) {
+  return buffer.persistent && buffer.tag != BufferTag::kGradient;
+}
+
+/// Owns the swap space. Of a buffer with halves reads take the one that holds the state, writes go to the other, which holds the state
+/// from commit() on. One object serves all graphs of a set, whose persistent buffers have the same numbers. Transfers of different buffers
 /// may be posted by different threads at the same time; those of one buffer are ordered by the graph.
 class DiskState {
  public:
@@ -34,7 +39,7 @@ class DiskState {
   void check(const Buffer& buffer, std::int64_t bytes) const;
 
   memory::SwapSpace space_;
-  std::vector<std::uint8_t> half_;  // per persistent buffer: the half that holds the state, 0 or 1
+  std::vector<std::uint8_t> half_;  // per persistent buffer: where it has halves, the one that holds the state, 0 or 1
 };
 
 }  // namespace sluice::schedule

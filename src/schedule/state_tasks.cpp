@@ -51,6 +51,7 @@ Use to(BufferId buffer, Access access = Access::kWrite) {
 StateTasks::StateTasks(BuildContext& context)
     : context_(context),
       gathered_(context.layout.runs().size(), kNone),
+      sums_(context.layout.chunks().size(), kNone),
       is_reduced_(context.layout.chunks().size(), false),
       wants_gradient_(context.layout.chunks().size(), false) {
   const chunks::ChunkLayout& layout = context.layout;
@@ -109,8 +110,9 @@ BufferId StateTasks::add_buffer(Plane plane, Tier tier, std::int32_t index, std:
 BufferId StateTasks::add_part(Plane plane, int chunk) {
   const Tier tier = home(plane, chunk);
   const std::int64_t bytes = part_bytes(plane, chunk);
-  // On disk the last run's contents stay whole while new ones are written beside them.
-  return add_buffer(plane, tier, chunk, tier == Tier::kDisk ? 2 * round_up(bytes, kDiskAlignment) : bytes);
+  if (tier != Tier::kDisk) return add_buffer(plane, tier, chunk, bytes);
+  // The last step's states stay whole on disk while new ones are written beside them.
+  return add_buffer(plane, tier, chunk, (plane == Plane::kGradient ? 1 : 2) * round_up(bytes, kDiskAlignment));
 }
 
 /// A transient buffer for this rank's part of a chunk's plane.
@@ -225,7 +227,13 @@ void StateTasks::emit_scatter_of_run(int run, int micro, BufferId gradient) {
                     .chunk = c,
                     .micro = micro};
     const BufferId target = plane(Plane::kGradient, c);
-    if (leaves) {  // summed over the ranks here, over micro-batches where it stays
+    if (home(Plane::kGradient, c) == Tier::kDisk) {  // summed over micro-batches on its way, in host memory
+      const BufferId sum = emit_read_of_sum(c, micro);
+      const BufferId part = stage(Plane::kGradient, c, Tier::kDevice, false);
+      context_.builder.add_task(task, std::array{from(gradient), to(part)});
+      emit_move({.plane = Plane::kGradient, .accumulate = micro > 0, .chunk = c, .micro = micro}, std::array{from(part), to(sum, adds)});
+      emit_write_of_sum(c, micro, sum);
+    } else if (leaves) {  // summed over the ranks here, over micro-batches where it stays
       const BufferId part = stage(Plane::kGradient, c, Tier::kDevice, false);
       context_.builder.add_task(task, std::array{from(gradient), to(part)});
       emit_move({.plane = Plane::kGradient, .accumulate = micro > 0, .chunk = c, .micro = micro}, std::array{from(part), to(target, adds)});
@@ -245,22 +253,50 @@ void StateTasks::emit_scatter_of_run(int run, int micro, BufferId gradient) {
   }
 }
 
-/// Of each chunk where its gradient stands: those on the device first, so that the lanes take turns once. Sums are integers, in whatever
-/// order.
+/// A buffer in host memory for the gradient with this micro-batch's, and in it the sum of those before. Layer by layer all of a chunk's
+/// follow each other, so that the sum stays there; else it comes back from disk.
+BufferId StateTasks::emit_read_of_sum(int chunk, int micro) {
+  BufferId& sum = sums_[static_cast<std::size_t>(chunk)];
+  if (micro > 0 && context_.is_layer_by_layer()) return sum;
+  sum = stage(Plane::kGradient, chunk, Tier::kHost, true);
+  if (micro == 0) return sum;
+  if (behind_.chunk == chunk) emit_write_behind();
+  emit_move({.plane = Plane::kGradient, .chunk = chunk, .micro = micro}, std::array{from(plane(Plane::kGradient, chunk)), to(sum)});
+  return sum;
+}
+
+/// The sum with this micro-batch's, on its way to disk; the whole one's norm while it is still here.
+void StateTasks::emit_write_of_sum(int chunk, int micro, BufferId sum) {
+  const bool is_last = micro == context_.accumulation - 1;
+  if (!is_last && context_.is_layer_by_layer()) return;
+  if (is_last) emit_norm(chunk, sum);
+  emit_write_behind();
+  behind_ = {chunk, micro, sum};
+}
+
+void StateTasks::emit_write_behind() {
+  if (behind_.chunk < 0) return;
+  emit_move({.plane = Plane::kGradient, .chunk = behind_.chunk, .micro = behind_.micro},
+            std::array{from(behind_.sum), to(plane(Plane::kGradient, behind_.chunk))});
+  behind_ = {};
+}
+
+/// Of each chunk where its gradient stands, but for those on disk, whose norms were taken on the way there: those on the device first, so
+/// that the lanes take turns once. Sums are integers, in whatever order.
 void StateTasks::emit_norm_of_chunks() {
   if (!keeps_gradients()) return;  // each was taken before its update
+  emit_write_behind();
   for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
     for (int c = 0; c < static_cast<int>(context_.layout.chunks().size()); ++c) {
-      if (context_.layout.trains(context_.chunk(c)) && home(Plane::kGradient, c) == tier) emit_norm(c);
+      if (context_.layout.trains(context_.chunk(c)) && home(Plane::kGradient, c) == tier) emit_norm(c, plane(Plane::kGradient, c));
     }
   }
 }
 
-void StateTasks::emit_norm(int chunk) {
+void StateTasks::emit_norm(int chunk, BufferId gradient) {
   const Lane lane = home(Plane::kGradient, chunk) == Tier::kDevice ? Lane::kCompute : Lane::kHostCompute;
-  context_.builder.add_task(
-      {.kind = TaskKind::kNorm, .lane = lane, .plane = Plane::kGradient, .chunk = chunk},
-      std::array{from(plane(Plane::kGradient, chunk)), to(context_.norm, has_norm_begun_ ? Access::kReadWrite : Access::kWrite)});
+  context_.builder.add_task({.kind = TaskKind::kNorm, .lane = lane, .plane = Plane::kGradient, .chunk = chunk},
+                            std::array{from(gradient), to(context_.norm, has_norm_begun_ ? Access::kReadWrite : Access::kWrite)});
   has_norm_begun_ = true;
 }
 
@@ -321,6 +357,7 @@ void StateTasks::plan_updates() {
 }
 
 void StateTasks::emit_first_moves_in() {
+  emit_write_behind();  // an update may read it now
   emit_moves_in(2 + static_cast<std::size_t>(context_.plan.state_prefetch));
 }
 
@@ -359,7 +396,7 @@ void StateTasks::emit_next_update() {
     ++next_moved_update_;
     emit_moves_in(next_moved_update_ + 1 + static_cast<std::size_t>(context_.plan.state_prefetch));
   }
-  if (!keeps_gradients()) emit_norm(chunk);
+  if (!keeps_gradients()) emit_norm(chunk, plane(Plane::kGradient, chunk));
   std::vector<Use> uses;
   for (const Operand& operand : operands_) {
     if (!is_staged(operand, chunk)) {

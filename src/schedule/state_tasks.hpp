@@ -71,7 +71,10 @@ class StateTasks {
   void add_plane(chunks::Plane plane);
   BufferId add_buffer(chunks::Plane plane, spec::Tier tier, std::int32_t index, std::int64_t bytes);
   BufferId add_part(chunks::Plane plane, int chunk);
-  void emit_norm(int chunk);
+  void emit_norm(int chunk, BufferId gradient);
+  BufferId emit_read_of_sum(int chunk, int micro);
+  void emit_write_of_sum(int chunk, int micro, BufferId sum);
+  void emit_write_behind();
   BufferId stage(chunks::Plane plane, int chunk, spec::Tier tier, bool through_disk);
   void emit_move(Task move, std::span<const Use> uses);
   void emit_reads_of_stay(const chunks::Residency& stay);
@@ -98,6 +101,14 @@ class StateTasks {
   int first_reduced_at_ = -1;  // in_backward: the item that completes the first gradient
   std::vector<int> moved_;     // those of their chunks that moves surround, in order
   std::size_t next_moved_in_ = 0, next_moved_update_ = 0;
+  /// A gradient in host memory that is yet to be written to its home on disk: it goes once the next one has come, so that the two don't
+  /// share bytes and the next need not wait for the disk.
+  struct Behind {
+    int chunk = -1;  // -1: none
+    int micro = -1;
+    BufferId sum = kNone;
+  } behind_;
+  std::vector<BufferId> sums_;  // per chunk with its gradient on disk: the latest sum of it in host memory
   bool has_norm_begun_ = false;
   std::vector<bool> is_reduced_, wants_gradient_;  // per chunk: its gradient is complete; an update asked for it before
 };

@@ -30,8 +30,8 @@ std::string_view name_of(Activation activation);  // "keep", "recompute", "host"
 enum class MicroBatchOrder : std::uint8_t { kDepthFirst, kLayerByLayer };
 std::string_view name_of(MicroBatchOrder order);  // "depth_first", "layer_by_layer"
 
-/// Where a rank's share of a chunk stands between its uses. Each tier is at least as fast as the next: working <= states, gradient <=
-/// states, and gradient is never kDisk. Off the device only where it is sharded: working with zero_stage 3, gradient with 2 and 3.
+/// Where a rank's share of a chunk stands between its uses, each in a tier that isn't slower than that of the states. Off the device only
+/// where it is sharded: working with zero_stage 3, gradient with 2 and 3; no gradient on disk with in_backward, which uses it up at once.
 /// A chunk whose states are off the device is updated in host memory. Of a frozen chunk only `working` counts.
 struct ChunkHomes {
   Tier working = Tier::kDevice;   // working parameters; in fp32 these are the master

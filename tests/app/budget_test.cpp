@@ -80,7 +80,7 @@ TEST(MemoryBudget, OneWishLeavesTheRestToTheOther) {
 
 TEST(MemoryBudget, ASmallCgroupKeepsAMarginForEachRank) {
   const spec::Budget budget = memory_budget({}, 2, node(300 * kMiB, 256 * kMiB), 0);
-  EXPECT_EQ(budget.host_bytes + 2 * budget.device_bytes, (256 - 2 * 16) * kMiB);
+  EXPECT_EQ(budget.host_bytes + 2 * budget.device_bytes, (256 - 2 * 32) * kMiB);
   const spec::Budget tiny = memory_budget({}, 4, node(300 * kMiB, 100 * kMiB), 0);
   EXPECT_LE(tiny.host_bytes + 4 * tiny.device_bytes, 50 * kMiB);
   EXPECT_GT(tiny.device_bytes, 10 * kMiB);

@@ -51,7 +51,7 @@ int run(int argc, char** argv) {
         plan.threads = 1;
         plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
                                 what == "recompute" ? spec::Activation::kRecompute : spec::Activation::kKeep);
-        if (what == "offload") plan = testing::with_homes(model, training, plan, {testing::homes_of_stage(stage).back()});
+        if (what == "offload") plan = testing::with_homes(model, training, plan, {testing::homes_of_stage(stage, mode).back()});
         const testing::GraphInputs inputs(model, training, plan);
         const double begin = cpu_seconds();
         const schedule::StepGraph graph = inputs.build(schedule::GraphKind::kStep);

@@ -127,7 +127,8 @@ void for_each_tiered(Workbench& bench, Visit visit) {
           plan.state_prefetch = 1 + n % 2;
           for (std::size_t s = 0; s < plan.activations.size(); ++s)
             plan.activations[s] = static_cast<spec::Activation>(activation < spec::kActivationCount ? activation : (s + 1) % 4);
-          const spec::ChunkHomes away{level >= 2 ? tier : spec::Tier::kDevice, level >= 1 ? spec::Tier::kHost : spec::Tier::kDevice, tier};
+          const spec::Tier slower = tier == spec::Tier::kDisk && activation % 2 == 1 ? spec::Tier::kDisk : spec::Tier::kHost;
+          const spec::ChunkHomes away{level >= 2 ? tier : spec::Tier::kDevice, level >= 1 ? slower : spec::Tier::kDevice, tier};
           plan.homes.assign(bench.layout(plan.chunk_elements).chunks().size(), away);
           if (n % 3 == 1) std::fill_n(plan.homes.begin(), plan.homes.size() / 2, spec::ChunkHomes{});
           visit(plan, cat("stage ", stage, ", level ", level, " on ", spec::name_of(tier), ", activations ", activation, ", case ", n));

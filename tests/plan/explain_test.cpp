@@ -75,9 +75,20 @@ TEST_F(Explain, ComparesWithTheFileInSeconds) {
   request = test::plan_request("gpt2-124m", 2, 16, 512, 6 * kGiB);
   request.training.batch.micro_batch = 4;
   request.hints.recompute = true;
-  result = search(request);
-  EXPECT_THAT(explain(request, result), HasSubstr("your file: " + format_seconds(result.hint->seconds) + " a step; chosen: " +
-                                                  format_seconds(result.prediction.seconds) + "; --pin zero_optimization keeps yours"));
+  const auto compared = [&] {
+    result = search(request);
+    return "your file: " + format_seconds(result.hint->seconds) + " a step; chosen: " + format_seconds(result.prediction.seconds);
+  };
+  std::string expected = compared();
+  EXPECT_THAT(explain(request, result), HasSubstr(expected + "\n"));  // no pin keeps that
+  request.hints.zero_stage = 3;
+  expected = compared();
+  EXPECT_THAT(explain(request, result), HasSubstr(expected + "; --pin zero_optimization keeps yours"));
+  request.pins.zero_stage = 3;
+  request.hints.host_activations = false;
+  expected = compared();
+  EXPECT_THAT(explain(request, result), HasSubstr(expected));
+  EXPECT_THAT(explain(request, result), Not(HasSubstr("--pin zero_optimization")));
 }
 
 TEST_F(Explain, JsonHoldsAllOfItAndComesBack) {
@@ -144,6 +155,8 @@ TEST(Describe, CountsHomesAndActivations) {
   plan.homes.assign(12, {spec::Tier::kDevice, spec::Tier::kHost, spec::Tier::kHost});
   plan.homes[11].states = plan.homes[10].states = spec::Tier::kDisk;
   EXPECT_THAT(describe(plan), HasSubstr("update at_end, of 12 chunks states 10 on host 2 on disk, gradients 12 on host"));
+  plan.homes[11].gradient = spec::Tier::kDisk;
+  EXPECT_THAT(describe(plan), HasSubstr("gradients 11 on host 1 on disk"));
 }
 
 TEST(PlanProblem, NamesTheRuleThatAPlanFromElsewhereBreaks) {
@@ -166,7 +179,11 @@ TEST(PlanProblem, NamesTheRuleThatAPlanFromElsewhereBreaks) {
   refuse([](spec::Plan& p) { p.homes.pop_back(); }, {"\"homes\" has ", "chunks of 131072 elements"});
   refuse([](spec::Plan& p) { p.activations.pop_back(); }, {"\"activations\" has "});
   refuse([](spec::Plan& p) { p.zero_stage = 2; }, {"chunk 0 has its working parameters on host", "zero_stage 3, not 2"});
-  refuse([](spec::Plan& p) { p.homes[1].gradient = spec::Tier::kDisk; }, {"chunk 1 has its gradient on disk"});
+  refuse(
+      [](spec::Plan& p) {
+        p.homes[1] = {spec::Tier::kHost, spec::Tier::kDisk, spec::Tier::kHost};
+      },
+      {"chunk 1 has its states on host", "faster tier"});
   refuse([](spec::Plan& p) { p.homes[1].states = spec::Tier::kDevice; }, {"chunk 1 has its states on device", "faster tier"});
   refuse(
       [](spec::Plan& p) {
@@ -184,6 +201,11 @@ TEST(PlanProblem, NamesTheRuleThatAPlanFromElsewhereBreaks) {
   refuse([](spec::Plan& p) { p.update_mode = spec::UpdateMode::kInBackward; }, {"clip"});
   refuse([](spec::Plan& p) { p.state_prefetch = -1; }, {"state_prefetch"});
   refuse([](spec::Plan& p) { p.chunk_elements = 1000; }, {"chunk_elements"});
+  good.homes[1].gradient = spec::Tier::kDisk;
+  EXPECT_EQ(plan_problem(good, request), "");
+  request.training.optimizer.gradient_clipping = 0;
+  refuse([](spec::Plan& p) { p.update_mode = spec::UpdateMode::kInBackward; },
+         {"chunk 1 has its gradient on disk", "updates in backward use it up"});
   request.budget.disk_bytes = 0;
   EXPECT_THAT(plan_problem(good, request), HasSubstr("--nvme-path"));
 }

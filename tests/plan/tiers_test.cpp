@@ -92,8 +92,22 @@ TEST(Tiers, StatesOfThreeTimesTheMemoryFitOnDisk) {
   expect_true(request, result);
   EXPECT_EQ(result.plan.update_mode, spec::UpdateMode::kInBackward);
   EXPECT_GT(chunks_in(result.plan, &ChunkHomes::states, Tier::kDisk), 0);
-  // With clipping all gradients wait, and there is no room for them.
+  // With clipping all gradients wait for the norm. Those that have no room in memory, 475 MiB of them for 200, wait on disk, once each.
   request.training.optimizer.gradient_clipping = 1;
+  const PlanResult clipped = search(request);
+  expect_true(request, clipped);
+  EXPECT_EQ(chunks_in(clipped.plan, &ChunkHomes::states, Tier::kDisk), static_cast<std::int64_t>(clipped.plan.homes.size()));
+  EXPECT_GT(chunks_in(clipped.plan, &ChunkHomes::gradient, Tier::kDisk), 0);
+  const std::int64_t gradients = tag_bytes(clipped, Tier::kDisk, schedule::BufferTag::kGradient);
+  EXPECT_GT(gradients, 200 * kMiB);
+  EXPECT_LT(gradients, 500 * kMiB);
+  EXPECT_THAT(explain(request, clipped), HasSubstr("on disk: those wait there for the norm, host memory has no room for them"));
+  EXPECT_THAT(describe(clipped.plan), HasSubstr(", gradients "));
+  // What can't go to disk, can't: without one, or with states that are to stay in host memory.
+  request.budget.disk_bytes = 0;
+  expect_error<EnvironmentError>([&] { search(request); }, {"does not fit"});
+  request.budget.disk_bytes = 20 * kGiB;
+  request.pins.states = Tier::kHost;
   expect_error<EnvironmentError>([&] { search(request); }, {"does not fit"});
 }
 
@@ -406,6 +420,24 @@ TEST(Homes, ChunksStayInOrderWhileTheyFit) {
   EXPECT_GT(on(deepest, &ChunkHomes::working, Tier::kDisk), 0);
   EXPECT_EQ(on(deepest, &ChunkHomes::states, Tier::kDisk), count) << "no states on a faster tier than parameters that left";
   EXPECT_EQ(plan_problem(deepest, request), "");
+
+  // Gradients are the last to go there: not before all else has, and no more than must; with updates in backward none, which use them up.
+  EXPECT_EQ(on(deepest, &ChunkHomes::gradient, Tier::kDisk), 0);
+  const spec::Plan waiting = homes({40 * kMiB, 250 * kMiB, 10 * kGiB});
+  EXPECT_EQ(on(waiting, &ChunkHomes::states, Tier::kDisk), count);
+  EXPECT_EQ(on(waiting, &ChunkHomes::working, Tier::kHost), 0);
+  EXPECT_GT(on(waiting, &ChunkHomes::gradient, Tier::kDisk), 0);
+  EXPECT_GT(on(waiting, &ChunkHomes::gradient, Tier::kHost), 0);
+  EXPECT_EQ(waiting.homes.front().gradient, Tier::kHost) << "the first ones stay";
+  const HomeBytes waiting_bytes = home_bytes(bench, waiting);
+  EXPECT_LE(waiting_bytes.persistent[1] + std::max(waiting_bytes.update_staging, waiting_bytes.read_staging + waiting_bytes.sum_staging),
+            250 * kMiB);
+  EXPECT_EQ(plan_problem(waiting, request), "");
+  EXPECT_EQ(on(homes({40 * kMiB, 250 * kMiB, 0}), &ChunkHomes::gradient, Tier::kDisk), 0);
+  EXPECT_EQ(on(homes({40 * kMiB, 250 * kMiB, 10 * kGiB}, {.working = Tier::kHost}), &ChunkHomes::working, Tier::kDisk), 0);
+  plan.update_mode = spec::UpdateMode::kInBackward;
+  EXPECT_EQ(on(homes({40 * kMiB, 250 * kMiB, 10 * kGiB}), &ChunkHomes::gradient, Tier::kDisk), 0);
+  plan.update_mode = spec::UpdateMode::kAtEnd;
 
   // With zero_stage 0 a run leaves the device whole, since it stands there whole.
   plan.zero_stage = 0;

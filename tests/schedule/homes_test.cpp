@@ -24,7 +24,7 @@ using testing::expect_error;
 using testing::for_each_home_case;
 using testing::GraphInputs;
 
-constexpr ChunkHomes kAllOnDisk{Tier::kDisk, Tier::kHost, Tier::kDisk};
+constexpr ChunkHomes kAllOnDisk{Tier::kDisk, Tier::kHost, Tier::kDisk};  // but for gradients
 
 struct Choice {
   int ranks = 2;
@@ -36,6 +36,7 @@ struct Choice {
   int prefetch = 1;
   std::int64_t chunk_elements = 5120;
   std::vector<std::string> trainable = {};
+  spec::MicroBatchOrder order = spec::MicroBatchOrder::kDepthFirst;
 };
 
 std::unique_ptr<GraphInputs> inputs_of(const Choice& choice, const std::vector<ChunkHomes>& homes) {
@@ -54,6 +55,7 @@ std::unique_ptr<GraphInputs> inputs_of(const Choice& choice, const std::vector<C
   plan.chunk_elements = choice.chunk_elements;
   plan.prefetch_segments = choice.prefetch;
   plan.state_prefetch = choice.state_prefetch;
+  plan.order = choice.order;
   plan.threads = 1;
   if (!homes.empty()) plan = testing::with_homes(model, training, plan, homes);
   return std::make_unique<GraphInputs>(model, training, plan);
@@ -84,10 +86,16 @@ TEST(Homes, RulesOfAPlan) {
   refused({}, {kHost, kDevice, kDevice}, "states stand in the slowest tier");
   refused({}, {kDisk, kDevice, kHost}, "states stand in the slowest tier");
   refused({}, {kDevice, kHost, kDevice}, "states stand in the slowest tier");
-  refused({}, {kDevice, kDisk, kDisk}, "a gradient never stands on disk");
-  refused({.stage = 2}, {kDevice, kDisk, kDisk}, "gradient disk, states disk and zero_stage 2: a gradient never stands on disk");
+  refused({}, {kDevice, kDisk, kHost}, "states stand in the slowest tier");
+  for (const int stage : {0, 1})
+    refused({.stage = stage}, {kDevice, kDisk, kDisk}, "a gradient leaves the device with zero_stage 2 and 3 only");
+  refused({.stage = 2, .mode = UpdateMode::kInBackward}, {kDevice, kDisk, kDisk},
+          "gradient disk, states disk and zero_stage 2: update mode in_backward uses up a gradient");
   for (int stage = 0; stage <= 3; ++stage) {
-    for (const ChunkHomes& homes : testing::homes_of_stage(stage)) EXPECT_NO_THROW(inputs_of({.stage = stage}, {homes}));
+    for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kNextForward, UpdateMode::kInBackward}) {
+      for (const ChunkHomes& homes : testing::homes_of_stage(stage, mode))
+        EXPECT_NO_THROW(inputs_of({.stage = stage, .mode = mode}, {homes}));
+    }
   }
   // Of frozen chunks only the working parameters count.
   EXPECT_NO_THROW(inputs_of({.trainable = {"h\\.2\\."}}, {{kDisk, kHost, kDisk}}));
@@ -145,7 +153,7 @@ TEST(Homes, PersistentPlanesStandAtHome) {
           if (whole_runs.insert(chunk.run).second)
             sum[0] += layout.runs()[static_cast<std::size_t>(chunk.run)].elements * layout.element_bytes(plane);
         } else if (tier == Tier::kDisk) {
-          sum[2] += 2 * round_up(part, 4096);
+          sum[2] += (plane == Plane::kGradient ? 1 : 2) * round_up(part, 4096);  // a gradient is of its step alone
         } else {
           sum[static_cast<std::size_t>(tier)] += part;
         }
@@ -156,7 +164,8 @@ TEST(Homes, PersistentPlanesStandAtHome) {
     for (BufferId b = 0; b < graph.buffers.size(); ++b) {
       const Buffer& buffer = graph.buffers[b];
       if (buffer.persistent && buffer.tag != BufferTag::kControl) found[static_cast<std::size_t>(buffer.tier)] += buffer.bytes;
-      if (!buffer.persistent && is_home_of_gradient(graph, b)) found_passing[static_cast<std::size_t>(buffer.tier)] += buffer.bytes;
+      if (in_backward && !buffer.persistent && is_home_of_gradient(graph, b))
+        found_passing[static_cast<std::size_t>(buffer.tier)] += buffer.bytes;
     }
     EXPECT_EQ(found, expected);
     EXPECT_EQ(found_passing, passing);
@@ -255,7 +264,8 @@ class Contents {
       case TaskKind::kNorm:
         if (task.chunk >= 0) {
           EXPECT_EQ(value(source, {Plane::kGradient, task.chunk}), inputs_.plan().accumulation) << name;
-          EXPECT_EQ(task.lane, home_of(inputs_, Plane::kGradient, task.chunk) == Tier::kHost ? Lane::kHostCompute : Lane::kCompute) << name;
+          EXPECT_EQ(task.lane, home_of(inputs_, Plane::kGradient, task.chunk) != Tier::kDevice ? Lane::kHostCompute : Lane::kCompute)
+              << name;
         }
         break;
       case TaskKind::kUpdate:
@@ -410,6 +420,14 @@ Moved expected_moves(const GraphInputs& inputs, const std::vector<chunks::Reside
     const std::int64_t part = part_of(chunk);
     if (homes.gradient == Tier::kHost) {
       for (std::int64_t m = 0; m < plan.accumulation; ++m) move(Lane::kDownload, 4 * part);
+    } else if (homes.gradient == Tier::kDisk) {  // the sum so far comes back for each micro-batch but the first, and for the update
+      const std::int64_t bytes = round_up(4 * part, 4096);
+      const std::int64_t written = plan.order == spec::MicroBatchOrder::kLayerByLayer ? 1 : plan.accumulation;
+      for (std::int64_t m = 0; m < plan.accumulation; ++m) move(Lane::kDownload, bytes);
+      for (std::int64_t m = 0; m < written; ++m) {
+        move(Lane::kDiskWrite, bytes);
+        move(Lane::kDiskRead, bytes);
+      }
     } else if (homes.states != Tier::kDevice) {
       move(Lane::kDownload, 4 * part);
     }
@@ -478,6 +496,9 @@ TEST(Homes, BytesAnElement) {
     EXPECT_NEAR(per_element(*mixed, Lane::kDiskWrite), 12, 0.1);
     EXPECT_NEAR(per_element(*mixed, Lane::kDownload), 4.0 * static_cast<double>(accumulation), 0.1) << "each micro-batch's gradient";
     EXPECT_NEAR(per_element(*mixed, Lane::kUpload), 2, 0.1) << "new working parameters";
+    const auto with_gradients = inputs_of(choice, {{Tier::kDevice, Tier::kDisk, Tier::kDisk}});
+    EXPECT_NEAR(per_element(*with_gradients, Lane::kDiskRead), 12 + 4.0 * static_cast<double>(accumulation), 0.2);
+    EXPECT_NEAR(per_element(*with_gradients, Lane::kDiskWrite), 12 + 4.0 * static_cast<double>(accumulation), 0.2);
     choice.precision = spec::Precision::kFp32;
     const auto wide = inputs_of(choice, {{Tier::kDevice, Tier::kDevice, Tier::kDisk}});
     EXPECT_NEAR(per_element(*wide, Lane::kDiskRead), 8, 0.1);
@@ -592,6 +613,48 @@ TEST(Pipeline, StagesNoMoreChunksThanAreUnderWay) {
   }
 }
 
+/// A gradient on its way to disk doesn't hold up the next one: that neither waits for its write nor takes its bytes. Two stand in host
+/// memory at once; layer by layer those of one segment, for all of its micro-batches.
+TEST(Pipeline, GradientsGoToDiskBehindTheBackward) {
+  for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kNextForward}) {
+    for (const auto order : {spec::MicroBatchOrder::kDepthFirst, spec::MicroBatchOrder::kLayerByLayer}) {
+      for (const std::int64_t accumulation : {1, 3}) {
+        SCOPED_TRACE(std::string(name_of(mode)) + ", " + std::string(name_of(order)) + ", " + std::to_string(accumulation));
+        const auto inputs = inputs_of({.stage = 2, .accumulation = accumulation, .mode = mode, .order = order},
+                                      {{Tier::kDevice, Tier::kDisk, Tier::kDisk}});
+        const StepGraph graph = inputs->build(GraphKind::kStep);
+        const Clocks clocks(graph);
+        std::vector<TaskId> downloads, writes;
+        std::map<BufferId, std::pair<TaskId, TaskId>> sums;  // first and last use of what is written
+        for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+          const Task& task = graph.tasks[id];
+          if (task.kind != TaskKind::kMove || task.plane != Plane::kGradient) continue;
+          if (task.lane == Lane::kDownload) downloads.push_back(id);
+          if (task.lane != Lane::kDiskWrite) continue;
+          writes.push_back(id);
+          const BufferId sum = graph.use_of(task, Role::kSource)->buffer;
+          sums[sum] = {graph.buffers[sum].first, graph.buffers[sum].last};
+        }
+        const auto chunks = inputs->layout().chunks().size();
+        const bool is_kept = order == spec::MicroBatchOrder::kLayerByLayer;
+        ASSERT_EQ(downloads.size(), chunks * static_cast<std::size_t>(accumulation));
+        ASSERT_EQ(writes.size(), chunks * static_cast<std::size_t>(is_kept ? 1 : accumulation));
+        ASSERT_EQ(sums.size(), writes.size()) << "each has a buffer of its own";
+        if (is_kept && accumulation > 1) continue;
+        for (std::size_t i = 0; i + 1 < writes.size(); ++i) {
+          EXPECT_LT(downloads[i], writes[i]);
+          EXPECT_FALSE(clocks.happens_before(writes[i], downloads[i + 1])) << graph.task_name(downloads[i + 1]);
+        }
+        for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+          EXPECT_LE(
+              std::count_if(sums.begin(), sums.end(), [&](const auto& sum) { return sum.second.first <= id && id <= sum.second.second; }),
+              2);
+        }
+      }
+    }
+  }
+}
+
 /// The states that the first update needs are asked for before it is known what happens to them.
 TEST(Pipeline, TheFirstReadsComeBeforeTheNorm) {
   for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kInBackward}) {
@@ -663,6 +726,29 @@ TEST(Homes, TasksAroundAnUpdate) {
                    "disk_read master of chunk 0", "disk_read exp_avg of chunk 0", "disk_read exp_avg_sq of chunk 0", "norm of chunk 0",
                    "update chunk 0", "disk_write master of chunk 0", "disk_write exp_avg of chunk 0", "disk_write exp_avg_sq of chunk 0",
                    "upload working of chunk 0", "gather working of chunk 0"}));
+  Names on_disk{"scatter gradient of chunk 0, micro-batch 0",
+                "download gradient of chunk 0, micro-batch 0",
+                "disk_write gradient of chunk 0, micro-batch 0",
+                "disk_read gradient of chunk 0, micro-batch 1",
+                "scatter gradient of chunk 0, micro-batch 1",
+                "download gradient of chunk 0, micro-batch 1",
+                "norm of chunk 0",
+                "disk_write gradient of chunk 0, micro-batch 1",
+                "disk_read master of chunk 0",
+                "disk_read gradient of chunk 0",
+                "disk_read exp_avg of chunk 0",
+                "disk_read exp_avg_sq of chunk 0",
+                "update chunk 0",
+                "disk_write master of chunk 0",
+                "disk_write exp_avg of chunk 0",
+                "disk_write exp_avg_sq of chunk 0",
+                "upload working of chunk 0",
+                "gather working of chunk 0"};
+  Choice choice{.stage = 2, .accumulation = 2, .precision = spec::Precision::kBf16};
+  EXPECT_EQ(tail(choice, {Tier::kDevice, Tier::kDisk, Tier::kDisk}, 0), on_disk);
+  choice.order = spec::MicroBatchOrder::kLayerByLayer;
+  on_disk.erase(on_disk.begin() + 2, on_disk.begin() + 4);
+  EXPECT_EQ(tail(choice, {Tier::kDevice, Tier::kDisk, Tier::kDisk}, 0), on_disk);
   EXPECT_EQ(tail({.stage = 0}, {Tier::kDevice, Tier::kDevice, Tier::kDisk}, 0),
             (Names{"scatter gradient of chunk 0, micro-batch 0", "gather gradient of chunk 0, micro-batch 0", "download working of chunk 0",
                    "download gradient of chunk 0", "disk_read exp_avg of chunk 0", "disk_read exp_avg_sq of chunk 0", "norm of chunk 0",

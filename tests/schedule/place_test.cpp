@@ -269,7 +269,7 @@ TEST(Place, RealModels) {
         plan.threads = 1;
         plan.activations.assign(static_cast<std::size_t>(2 * model.layers + 2),
                                 what == "recompute" ? spec::Activation::kRecompute : spec::Activation::kKeep);
-        if (what == "offload") plan = testing::with_homes(model, training, plan, {testing::homes_of_stage(stage).back()});
+        if (what == "offload") plan = testing::with_homes(model, training, plan, {testing::homes_of_stage(stage, plan.update_mode).back()});
         const StepGraph graph = GraphInputs(model, training, plan).build(GraphKind::kStep);
         EXPECT_NO_THROW(check_order(graph));
         EXPECT_NO_THROW(check_races(graph));

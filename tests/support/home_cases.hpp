@@ -9,15 +9,16 @@
 
 namespace sluice::testing {
 
-/// The homes of a trained chunk that a ZeRO stage allows, as far as anything leaves the device.
-inline std::vector<spec::ChunkHomes> homes_of_stage(int stage) {
+/// The homes of a trained chunk that a ZeRO stage and an update mode allow, as far as anything leaves the device.
+inline std::vector<spec::ChunkHomes> homes_of_stage(int stage, spec::UpdateMode mode) {
   using enum spec::Tier;
   std::vector<spec::ChunkHomes> homes;
   for (const spec::Tier working : {kDevice, kHost, kDisk}) {
-    for (const spec::Tier gradient : {kDevice, kHost}) {
+    for (const spec::Tier gradient : {kDevice, kHost, kDisk}) {
       for (const spec::Tier states : {kHost, kDisk}) {
-        const bool is_allowed = (working == kDevice || stage == 3) && (gradient == kDevice || stage >= 2);
-        if (is_allowed && working <= states) homes.push_back({working, gradient, states});
+        const bool is_allowed = (working == kDevice || stage == 3) && (gradient == kDevice || stage >= 2) &&
+                                (gradient != kDisk || mode != spec::UpdateMode::kInBackward);
+        if (is_allowed && working <= states && gradient <= states) homes.push_back({working, gradient, states});
       }
     }
   }
@@ -57,11 +58,11 @@ void for_each_home_case(int ranks, Visit visit) {
   spec::ModelSpec model = tiny_spec_of_homes();
   int n = 0;
   for (int stage = 0; stage <= 3; ++stage) {
-    std::vector<std::vector<spec::ChunkHomes>> choices;
-    for (const spec::ChunkHomes& homes : homes_of_stage(stage)) choices.push_back({homes});
-    choices.push_back(homes_of_stage(stage));
-    choices.back().emplace_back();  // some stay
     for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {
+      std::vector<std::vector<spec::ChunkHomes>> choices;
+      for (const spec::ChunkHomes& homes : homes_of_stage(stage, mode)) choices.push_back({homes});
+      choices.push_back(homes_of_stage(stage, mode));
+      choices.back().emplace_back();  // some stay
       for (const std::vector<spec::ChunkHomes>& homes : choices) {
         spec::TrainingSpec training;
         training.precision = n % 3 == 0 ? spec::Precision::kFp32 : spec::Precision::kBf16;

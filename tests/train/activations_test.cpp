@@ -177,7 +177,7 @@ TEST(SavedTensors, GiveTheSameBitsBesideOffloadedChunks) {
       const TinyResult keep = run_tiny(run_of(choice, MicroBatchOrder::kDepthFirst, all(Activation::kKeep)));
       const MicroBatchOrder order = stage >= 2 ? MicroBatchOrder::kLayerByLayer : MicroBatchOrder::kDepthFirst;
       TinyRun run = run_of(choice, order, mixed_activations(tiny_model().layers, n % 4));
-      std::vector<spec::ChunkHomes> homes = homes_of_stage(stage);
+      std::vector<spec::ChunkHomes> homes = homes_of_stage(stage, choice.mode);
       homes.emplace_back();  // some stay
       run.plan = with_homes(run.model, run.training, run.plan, homes);
       EXPECT_EQ(difference(run_tiny(run), keep), "");

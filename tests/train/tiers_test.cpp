@@ -59,11 +59,11 @@ TinyRun homed(TinyRun run, const std::vector<ChunkHomes>& homes) {
   return run;
 }
 
-/// What a stage allows, each alone, and all of them mixed with chunks that stay on the device.
-std::vector<std::vector<ChunkHomes>> choices_of_stage(int stage) {
+/// What a stage and an update mode allow, each alone, and all of them mixed with chunks that stay on the device.
+std::vector<std::vector<ChunkHomes>> choices_of_stage(int stage, UpdateMode mode) {
   std::vector<std::vector<ChunkHomes>> choices;
-  for (const ChunkHomes& homes : homes_of_stage(stage)) choices.push_back({homes});
-  choices.push_back(homes_of_stage(stage));
+  for (const ChunkHomes& homes : homes_of_stage(stage, mode)) choices.push_back({homes});
+  choices.push_back(homes_of_stage(stage, mode));
   choices.back().emplace_back();
   return choices;
 }
@@ -78,6 +78,7 @@ class References {
   const TinyResult& of(TinyRun run) {
     run.plan.homes.clear();
     run.plan.update_mode = UpdateMode::kAtEnd;
+    run.plan.order = spec::MicroBatchOrder::kDepthFirst;
     run.plan.zero_stage = run.plan.zero_stage >= 2 ? 2 : 0;
     run.threading = schedule::Threading::kFolded;
     run.poison = false;
@@ -97,7 +98,7 @@ class References {
 
 void train_under_every_home(int stage) {
   References references;
-  const auto choices = choices_of_stage(stage);
+  const auto choices = choices_of_stage(stage, UpdateMode::kAtEnd);
   std::set<std::array<int, 3>> pairs;  // what was together in one run: choice with ranks, accumulation, precision
   std::set<std::array<int, 4>> signatures;
   int n = 0;
@@ -106,17 +107,24 @@ void train_under_every_home(int stage) {
       const int c = static_cast<int>(choice);
       const int ranks = 1 + (mode + c) % 3, accumulation = (mode + c / 3) % 2 == 0 ? 4 : 1;
       const bool narrow = (mode + (c / 2) % 2) % 3 != 1;
-      TinyRun run = run_of(ranks, stage, accumulation, kModes[static_cast<std::size_t>(mode)], narrow ? Precision::kBf16 : Precision::kFp32,
-                           n % 2 == 0 ? 5120 : 20480, n % 3);
+      std::vector<ChunkHomes> homes = choices[choice];
+      UpdateMode update = kModes[static_cast<std::size_t>(mode)];
+      if (update == UpdateMode::kInBackward) {  // without gradients on disk
+        if (homes.size() > 1) homes = choices_of_stage(stage, update).back();
+        if (homes.front().gradient == Tier::kDisk) update = UpdateMode::kAtEnd;
+      }
+      TinyRun run =
+          run_of(ranks, stage, accumulation, update, narrow ? Precision::kBf16 : Precision::kFp32, n % 2 == 0 ? 5120 : 20480, n % 3);
+      if (stage >= 2 && n % 4 == 1) run.plan.order = spec::MicroBatchOrder::kLayerByLayer;
       run.plan.state_prefetch = n % 4 % 3;
       if (n % 5 == 0) run.plan.rcache_elements *= 2;
-      const std::string what = "zero_stage " + std::to_string(stage) + ", " + description_of(choices[choice]) + ", ranks " +
-                               std::to_string(ranks) + ", accumulation " + std::to_string(accumulation) + ", " +
-                               std::string(name_of(run.plan.update_mode)) + ", " + std::string(name_of(run.training.precision)) +
-                               ", case " + std::to_string(n);
+      const std::string what = "zero_stage " + std::to_string(stage) + ", " + description_of(homes) + ", " +
+                               std::string(name_of(run.plan.order)) + ", ranks " + std::to_string(ranks) + ", accumulation " +
+                               std::to_string(accumulation) + ", " + std::string(name_of(run.plan.update_mode)) + ", " +
+                               std::string(name_of(run.training.precision)) + ", case " + std::to_string(n);
       SCOPED_TRACE(what);
       const TinyResult& expected = references.of(run);
-      ASSERT_EQ(difference(expected, run_tiny(homed(run, choices[choice]))), "");
+      ASSERT_EQ(difference(expected, run_tiny(homed(run, homes))), "");
       pairs.insert({c, 0, ranks});
       pairs.insert({c, 1, accumulation});
       pairs.insert({c, 2, narrow ? 1 : 0});
@@ -148,9 +156,10 @@ TEST(Tiers, SameBitsWithFrozenChunksAndFewerMoments) {
       if (freezes) run.training.trainable = {"h\\.[12]\\."};
       run.plan.rcache_elements = 1 << 20;  // other classes of parameters make other chunks
       const TinyResult expected = run_tiny(run);
-      const auto all = choices_of_stage(3);
+      const auto all = choices_of_stage(3, run.plan.update_mode);
       EXPECT_EQ(difference(expected, run_tiny(homed(run, all.back()))), "");
       EXPECT_EQ(difference(expected, run_tiny(homed(run, {{Tier::kDisk, Tier::kHost, Tier::kDisk}}))), "");
+      EXPECT_EQ(difference(expected, run_tiny(homed(run, {{Tier::kHost, Tier::kDisk, Tier::kDisk}}))), "");
     }
   }
 }
@@ -160,8 +169,8 @@ TEST(Tiers, SameBitsInAnyOrder) {
   References references;
   int n = 0;
   for (int stage = 0; stage <= 3; ++stage) {
-    const auto choices = choices_of_stage(stage);
     for (const UpdateMode mode : kModes) {
+      const auto choices = choices_of_stage(stage, mode);
       for (const std::size_t choice : {choices.size() - 1, static_cast<std::size_t>(n) % (choices.size() - 1)}) {
         TinyRun run = run_of(1 + n % 3, stage, n % 2 == 0 ? 1 : 2, mode, n % 4 < 2 ? Precision::kBf16 : Precision::kFp32,
                              n % 2 == 0 ? 5120 : 20480, n % 3);
@@ -187,10 +196,37 @@ TEST(Tiers, SameBitsInAnyOrder) {
   }
 }
 
+/// Gradients on disk, summed there micro-batch by micro-batch, or in host memory where those follow each other.
+TEST(Tiers, SameBitsWithGradientsOnDiskInBothOrders) {
+  References references;
+  int n = 0;
+  for (const int stage : {2, 3}) {
+    for (const UpdateMode mode : {UpdateMode::kAtEnd, UpdateMode::kNextForward}) {
+      for (const auto order : {spec::MicroBatchOrder::kDepthFirst, spec::MicroBatchOrder::kLayerByLayer}) {
+        for (const std::int64_t accumulation : {1, 4}) {
+          TinyRun run = run_of(1 + n % 3, stage, accumulation, mode, n / 2 % 2 == 0 ? Precision::kFp32 : Precision::kBf16,
+                               n % 3 == 0 ? 20480 : 5120, n % 2);
+          run.plan.order = order;
+          SCOPED_TRACE("zero_stage " + std::to_string(stage) + ", " + std::string(name_of(mode)) + ", " + std::string(name_of(order)) +
+                       ", accumulation " + std::to_string(accumulation));
+          const TinyResult& expected = references.of(run);
+          run = homed(run, {{stage == 3 ? Tier::kHost : Tier::kDevice, Tier::kDisk, Tier::kDisk}});
+          run.poison = true;
+          run.lag_seed = static_cast<std::uint64_t>(n) + 1;
+          const LaggingIo io(static_cast<std::uint64_t>(n));
+          run.io = [&io](int) { return &io; };
+          ASSERT_EQ(difference(expected, run_tiny(run)), "");
+          ++n;
+        }
+      }
+    }
+  }
+}
+
 // --- what changes nothing ----------------------------------------------------------------------------------------------------
 
-/// What a rank has on disk between runs, both halves of every buffer.
-std::string bytes_on_disk(TinyRank& rank) {
+/// What a rank has in its disk arena between runs.
+std::string arena_on_disk(TinyRank& rank) {
   std::string file;
   for (const auto& entry : fs::recursive_directory_iterator(rank.swap()->path())) {
     if (entry.is_regular_file()) file = entry.path().string();
@@ -204,6 +240,17 @@ std::string bytes_on_disk(TinyRank& rank) {
   return bytes;
 }
 
+/// The states in there, of every buffer the first `halves`.
+std::string states_on_disk(TinyRank& rank, int halves = 2) {
+  const std::string bytes = arena_on_disk(rank);
+  std::string states;
+  for (const schedule::Buffer& buffer : rank.engine().graph(GraphKind::kStep).buffers) {
+    if (buffer.persistent && buffer.tier == Tier::kDisk && buffer.tag != schedule::BufferTag::kGradient)
+      states += bytes.substr(static_cast<std::size_t>(buffer.offset), static_cast<std::size_t>(buffer.bytes / 2 * halves));
+  }
+  return states;
+}
+
 void on_ranks(const TinyRun& run, const std::function<void(TinyRank&, comm::Communicator&)>& body) {
   comm::run_local_ranks(run.ranks, [&](comm::Communicator& world) {
     device::flush_denormals_on_this_thread();
@@ -213,7 +260,8 @@ void on_ranks(const TinyRun& run, const std::function<void(TinyRank&, comm::Comm
 }
 
 const std::vector<ChunkHomes> kStatesOnDisk{{Tier::kDevice, Tier::kDevice, Tier::kDisk}};
-const std::vector<ChunkHomes> kAllOnDisk{{Tier::kDisk, Tier::kHost, Tier::kDisk}};
+const std::vector<ChunkHomes> kAllOnDisk{{Tier::kDisk, Tier::kHost, Tier::kDisk}};  // but for gradients
+const std::vector<ChunkHomes> kGradientsToo{{Tier::kDisk, Tier::kDisk, Tier::kDisk}};
 
 /// Steps in which no token counts, with every update mode.
 TEST(Tiers, AnEmptyStepLeavesAllTiersAsTheyAre) {
@@ -227,12 +275,12 @@ TEST(Tiers, AnEmptyStepLeavesAllTiersAsTheyAre) {
       };
       run.steps = 4;
       const TinyResult expected = run_tiny(run);
-      run = homed(run, stage == 3 ? kAllOnDisk : kStatesOnDisk);
+      run = homed(run, stage != 3 ? kStatesOnDisk : mode == UpdateMode::kInBackward ? kAllOnDisk : kGradientsToo);
       on_ranks(run, [&](TinyRank& rank, comm::Communicator&) {
         rank.step(1);
-        const std::string state = rank.state(), disk = bytes_on_disk(rank);
+        const std::string state = rank.state(), disk = states_on_disk(rank);
         EXPECT_TRUE(rank.step(2).report.skipped);
-        EXPECT_TRUE(bytes_on_disk(rank) == disk) << "something was written";
+        EXPECT_TRUE(states_on_disk(rank) == disk) << "something was written";
         EXPECT_TRUE(rank.state() == state);
         EXPECT_EQ(rank.step(3).report.loss, expected.losses[2]);
         EXPECT_EQ(rank.step(4).report.loss, expected.losses[3]);
@@ -259,19 +307,19 @@ TEST(Tiers, AnOverflowInFp16LeavesAllTiersAsTheyAre) {
         const std::string state = rank.state();
         if (world.rank() == 0) expected.state = state;
       });
-      std::vector<std::vector<ChunkHomes>> choices{choices_of_stage(stage).back()};
-      if (stage == 3) choices.push_back(kAllOnDisk);
+      std::vector<std::vector<ChunkHomes>> choices{choices_of_stage(stage, mode).back()};
+      if (stage == 3) choices.insert(choices.end(), {kAllOnDisk, kGradientsToo});
       for (const auto& homes : choices) {
         on_ranks(homed(run, homes), [&](TinyRank& rank, comm::Communicator&) {
           int skipped = 0;
           for (int s = 1; s <= kSteps; ++s) {
             rank.engine().flush();  // next_forward's update would come with the step
-            const std::string disk = bytes_on_disk(rank);
+            const std::string disk = states_on_disk(rank);
             const schedule::Report report = rank.step(s).report;
             ASSERT_EQ(report.loss, expected.losses[static_cast<std::size_t>(s - 1)]) << "step " << s;
             if (!report.skipped) continue;
             ++skipped;
-            EXPECT_TRUE(bytes_on_disk(rank) == disk) << "step " << s << " wrote";
+            EXPECT_TRUE(states_on_disk(rank) == disk) << "step " << s << " wrote";
           }
           EXPECT_GT(skipped, 3);
           EXPECT_LT(skipped, kSteps - 1);
@@ -288,7 +336,7 @@ TEST(Tiers, ACancelledStepLeavesTheStateOfTheStepBefore) {
   for (const UpdateMode mode : kModes) {
     for (const int stage : {1, 3}) {
       SCOPED_TRACE(std::string(name_of(mode)) + ", zero_stage " + std::to_string(stage));
-      TinyRun run = homed(run_of(2, stage, 2, mode, Precision::kFp32), choices_of_stage(stage).back());
+      TinyRun run = homed(run_of(2, stage, 2, mode, Precision::kFp32), choices_of_stage(stage, mode).back());
       run.segments_between_agrees = 2;
       std::vector<bool> can_cancel;
       {
@@ -354,7 +402,8 @@ TEST(Tiers, CheckpointsKnowNoHomes) {
                                 {2, 1, {{Tier::kDevice, Tier::kDevice, Tier::kHost}}, 20480},
                                 {3, 3, kAllOnDisk, 5120},
                                 {1, 3, {{Tier::kHost, Tier::kHost, Tier::kDisk}}, 5120},
-                                {2, 3, choices_of_stage(3).back(), 1024},
+                                {2, 3, choices_of_stage(3, UpdateMode::kNextForward).back(), 1024},
+                                {2, 3, kGradientsToo, 5120},
                                 {3, 0, kStatesOnDisk, 20480}};
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     for (std::size_t from = 0; from < sides.size(); ++from) {
@@ -485,17 +534,6 @@ TEST(Tiers, CountsTheBytesOfTheDisk) {
 
 // --- faults ------------------------------------------------------------------------------------------------------------------
 
-/// The first half of every buffer that stays on disk.
-std::string first_halves(TinyRank& rank) {
-  const std::string bytes = bytes_on_disk(rank);
-  std::string halves;
-  for (const schedule::Buffer& buffer : rank.engine().graph(GraphKind::kStep).buffers) {
-    if (buffer.persistent && buffer.tier == Tier::kDisk)
-      halves += bytes.substr(static_cast<std::size_t>(buffer.offset), static_cast<std::size_t>(buffer.bytes / 2));
-  }
-  return halves;
-}
-
 /// A request of rank `failing` in the middle of a step fails: that rank throws what failed, the others are told, and what the last step
 /// left on disk is whole. `at`: which request of the step; -1: the last.
 void fail_in_mid_step(const TinyRun& given, int failing, memory::IoDirection direction, int at) {
@@ -517,7 +555,7 @@ void fail_in_mid_step(const TinyRun& given, int failing, memory::IoDirection dir
     ASSERT_GT(of_step, 0);
     if (run.plan.update_mode == UpdateMode::kNextForward) rank->step(4);  // one update is still to come
     // Filling wrote the second halves and three updates turned them over: the state stands in the first.
-    const std::string before = first_halves(*rank);
+    const std::string before = states_on_disk(*rank, 1);
     if (world.rank() == failing) {
       disk.arm([=](memory::IoDirection of, int index, std::int64_t bytes) {
         return of == direction && index == (at >= 0 ? at : of_step - 1) ? std::int64_t{-EIO} : bytes;
@@ -533,7 +571,7 @@ void fail_in_mid_step(const TinyRun& given, int failing, memory::IoDirection dir
       EXPECT_EQ(world.rank(), failing);
       EXPECT_EQ(error.error_number, EIO);
       EXPECT_NE(std::string(error.what()).find(".swap"), std::string::npos) << error.what();
-      EXPECT_TRUE(first_halves(*rank) == before) << "the last step's states are gone";
+      EXPECT_TRUE(states_on_disk(*rank, 1) == before) << "the last step's states are gone";
       EXPECT_THROW(rank->step(5), LogicError) << "an executor isn't used after a failure";
       ++failed;
       throw;
@@ -556,7 +594,7 @@ TEST(Tiers, AFaultOfTheDiskEndsTheStepEverywhere) {
         const int ranks = 1 + n % 3;
         SCOPED_TRACE(std::string(name_of(mode)) + (direction == memory::IoDirection::kRead ? ", read " : ", write ") + std::to_string(at) +
                      ", ranks " + std::to_string(ranks));
-        TinyRun run = homed(run_of(ranks, 3, 2, mode, Precision::kBf16), n % 2 == 0 ? kAllOnDisk : choices_of_stage(3).back());
+        TinyRun run = homed(run_of(ranks, 3, 2, mode, Precision::kBf16), n % 2 == 0 ? kAllOnDisk : choices_of_stage(3, mode).back());
         run.verify_graphs = false;
         if (n % 4 == 3) {
           run.make_device = [](int rank) {
