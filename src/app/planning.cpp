@@ -266,21 +266,21 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
   const auto modules = parallel::make_unsharded_modules();
   const model::Model model = model::build_model(*request.model, *modules);
   const chunks::ChunkLayout layout(model.params, optim::group_parameters(model, request.configuration->training), plan.chunk_elements);
-  const schedule::StepGraph graph =
-      schedule::build(schedule::GraphKind::kStep, {.model = &model,
-                                                   .layout = &layout,
-                                                   .plan = plan,
-                                                   .sequence_length = batch.sequence_length,
-                                                   .ranks = ranks,
-                                                   .document_attention = request.configuration->training.document_attention,
-                                                   .needs_norm = optim::needs_norm(request.configuration->training)});
-  const std::int64_t device_bytes = graph.arena_bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + record.unplanned_bytes;
+  const schedule::BuildInputs inputs{.model = &model,
+                                     .layout = &layout,
+                                     .plan = plan,
+                                     .sequence_length = batch.sequence_length,
+                                     .ranks = ranks,
+                                     .document_attention = request.configuration->training.document_attention,
+                                     .needs_norm = optim::needs_norm(request.configuration->training)};
+  const auto bytes = schedule::arena_bytes_of_set(schedule::build(schedule::GraphKind::kStep, inputs), inputs);
+  const std::int64_t device_bytes = bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + record.unplanned_bytes;
   if (device_bytes > request.budget.device_bytes) {
     fitness.lacks_memory = true;
     return cat("it needs ", format_bytes(device_bytes), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
                " are left");
   }
-  const auto on_node = [&](spec::Tier tier) { return graph.arena_bytes[static_cast<std::size_t>(tier)] * request.ranks_on_node; };
+  const auto on_node = [&](spec::Tier tier) { return bytes[static_cast<std::size_t>(tier)] * request.ranks_on_node; };
   if (plan.uses_tier(spec::Tier::kHost) || plan.uses_tier(spec::Tier::kDisk)) {
     if (on_node(spec::Tier::kHost) > request.budget.host_bytes) {
       fitness.lacks_memory = true;
@@ -293,7 +293,7 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                  " are left at ", joined(request.configuration->nvme_paths));
     }
   }
-  fitness.disk_bytes = graph.arena_bytes[static_cast<std::size_t>(spec::Tier::kDisk)];
+  fitness.disk_bytes = bytes[static_cast<std::size_t>(spec::Tier::kDisk)];
   return {};
 } catch (const OutOfMemory& error) {
   return error.what();  // an rCache smaller than what one segment needs

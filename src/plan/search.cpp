@@ -349,13 +349,7 @@ class Search {
     Placed placed;
     placed.inputs = bench_.inputs(c.plan);
     placed.step = schedule::build(GraphKind::kStep, placed.inputs);
-    placed.arena_bytes = placed.step.arena_bytes;
-    std::vector<GraphKind> others{GraphKind::kEvaluate};
-    if (!c.plan.homes.empty()) others.insert(others.end(), {GraphKind::kFlush, GraphKind::kSave});  // they move, too
-    for (const GraphKind kind : others) {
-      const schedule::StepGraph other = schedule::build(kind, placed.inputs);
-      for (std::size_t t = 0; t < spec::kTierCount; ++t) placed.arena_bytes[t] = std::max(placed.arena_bytes[t], other.arena_bytes[t]);
-    }
+    placed.arena_bytes = schedule::arena_bytes_of_set(placed.step, placed.inputs);
     return placed;
   }
 
@@ -539,15 +533,20 @@ class Search {
   std::int64_t tasks_simulated_ = 0;
 };
 
+/// DeepSpeed's word for a tier, which is what the user wrote.
+const char* device_of(Tier tier) {
+  return tier == Tier::kDevice ? "none" : tier == Tier::kHost ? "cpu" : "nvme";
+}
+
 /// Why choices can't all be followed; empty if they can.
 std::string contradiction(const Choices& choices, const PlanRequest& request) {
   const spec::Budget& budget = request.budget;
   const auto leaves = [](const std::optional<Tier>& tier) { return tier && *tier != Tier::kDevice; };
   if (leaves(choices.working) && choices.zero_stage && *choices.zero_stage != 3)
-    return cat("offload_param is ", spec::name_of(*choices.working), " and zero_optimization.stage ", *choices.zero_stage,
+    return cat("offload_param is ", device_of(*choices.working), " and zero_optimization.stage ", *choices.zero_stage,
                ": working parameters leave the device with stage 3 only");
   if (choices.working && choices.states && *choices.states < *choices.working)
-    return cat("offload_param is ", spec::name_of(*choices.working), " and offload_optimizer ", spec::name_of(*choices.states),
+    return cat("offload_param is ", device_of(*choices.working), " and offload_optimizer ", device_of(*choices.states),
                ": states can't stand in a faster tier than the parameters they belong to");
   if ((choices.working == Tier::kDisk || choices.states == Tier::kDisk) && budget.disk_bytes == 0)
     return "it offloads to disk and no disk is given; give --nvme-path";

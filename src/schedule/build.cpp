@@ -233,6 +233,17 @@ StepGraph build(GraphKind kind, const BuildInputs& inputs) {
   return Build(kind, inputs).finish();
 }
 
+std::array<std::int64_t, spec::kTierCount> arena_bytes_of_set(const StepGraph& step, const BuildInputs& inputs) {
+  std::array<std::int64_t, spec::kTierCount> bytes = step.arena_bytes;
+  std::vector<GraphKind> others{GraphKind::kEvaluate};
+  if (!inputs.plan.homes.empty()) others.insert(others.end(), {GraphKind::kFlush, GraphKind::kSave});  // they move, too
+  for (const GraphKind kind : others) {
+    const StepGraph other = build(kind, inputs);
+    for (std::size_t t = 0; t < bytes.size(); ++t) bytes[t] = std::max(bytes[t], other.arena_bytes[t]);
+  }
+  return bytes;
+}
+
 std::int64_t minimum_rcache_elements(const BuildInputs& inputs) {
   const BuildContext context(GraphKind::kStep, inputs);
   return chunks::minimum_capacity(context.item_runs, context.run_elements(), context.prefetch_items());

@@ -1,6 +1,7 @@
 #pragma once
 // From model, layout and plan to step graphs. Every strategy is a choice made here; the executor knows none.
 
+#include <array>
 #include <cstdint>
 
 #include "chunks/layout.hpp"
@@ -26,6 +27,9 @@ struct BuildInputs {
 /// OutOfMemory when plan.rcache_elements is too small, LogicError when the plan contradicts itself (in_backward where updates need the
 /// norm, activations of another number of segments, layer_by_layer with zero_stage 0 or 1, homes that break the rules of spec::ChunkHomes).
 StepGraph build(GraphKind kind, const BuildInputs& inputs);
+
+/// Bytes of each tier's arena that all graphs of a run need together: the most of any. `step`: of kStep, built from the same inputs.
+std::array<std::int64_t, spec::kTierCount> arena_bytes_of_set(const StepGraph& step, const BuildInputs& inputs);
 
 /// The smallest plan.rcache_elements that `build` accepts for zero_stage 3.
 std::int64_t minimum_rcache_elements(const BuildInputs& inputs);

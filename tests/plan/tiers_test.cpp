@@ -235,7 +235,7 @@ TEST(Tiers, PinsThatContradictEachOtherAreRefused) {
     request.pins = pins;
     expect_error<RequestError>([&] { search(request); }, pieces);
   };
-  refuse({.zero_stage = 2, .working = Tier::kHost}, {"offload_param is host", "stage 2", "stage 3 only"});
+  refuse({.zero_stage = 2, .working = Tier::kHost}, {"offload_param is cpu", "stage 2", "stage 3 only"});
   refuse({.states = Tier::kDevice, .working = Tier::kHost}, {"offload_optimizer device", "faster tier"});
   refuse({.states = Tier::kDisk}, {"--nvme-path"});
   refuse({.zero_stage = 1, .order = spec::MicroBatchOrder::kLayerByLayer}, {"layer_by_layer", "stage 2 or 3"});
@@ -276,7 +276,7 @@ TEST(Tiers, HintsAboutTiersAreWeighedAndReported) {
   const PlanResult impossible = search(request);
   EXPECT_EQ(impossible.plan, free.plan);
   EXPECT_FALSE(impossible.hint->plan.has_value());
-  EXPECT_THAT(explain(request, impossible), HasSubstr("your file: can't be followed, offload_param is host"));
+  EXPECT_THAT(explain(request, impossible), HasSubstr("your file: can't be followed, offload_param is cpu"));
   // The one that nobody beats.
   request.hints = {.states = Tier::kDevice};
   EXPECT_TRUE(search(request).hint->followed);
