@@ -236,7 +236,7 @@ TEST(Tiers, PinsThatContradictEachOtherAreRefused) {
     expect_error<RequestError>([&] { search(request); }, pieces);
   };
   refuse({.zero_stage = 2, .working = Tier::kHost}, {"offload_param is cpu", "stage 2", "stage 3 only"});
-  refuse({.states = Tier::kDevice, .working = Tier::kHost}, {"offload_optimizer device", "faster tier"});
+  refuse({.states = Tier::kDevice, .working = Tier::kHost}, {"offload_optimizer none", "faster tier"});
   refuse({.states = Tier::kDisk}, {"--nvme-path"});
   refuse({.zero_stage = 1, .order = spec::MicroBatchOrder::kLayerByLayer}, {"layer_by_layer", "stage 2 or 3"});
   request.pins = {};
