@@ -149,7 +149,7 @@ TEST_F(BadRequest, Plans) {
   expect_refused(train(2, "p4", {"--steps", "5", "--plan", area_->plan({.layers = 5})}), 2, {"--plan", "a model of 5 layers"}, "none");
   expect_refused(train(2, "p5", {"--steps", "5", "--plan", area_->plan({.micro_batch = 1})}), 2,
                  {"--plan", "1 x 2 x 2", "global batch of 8"}, "none");
-  expect_refused(train(2, "p6", {"--steps", "5", "--plan", area_->plan(), "--device-memory", "300KiB"}), 2,
+  expect_refused(train(2, "p6", {"--steps", "5", "--plan", area_->plan(), "--device-memory", "300KiB"}), 3,
                  {"--plan", "it needs", "300 KiB"}, "none");
   for (const char* name : {"p1", "p2", "p3", "p4", "p5", "p6"}) {
     EXPECT_FALSE(fs::exists(run(name) + "/plan.json"));
