@@ -61,7 +61,13 @@ class LimitedGroup {
     if (is_made_) ::rmdir(folder_.c_str());
   }
 
-  std::string members() const { return folder_ + "/cgroup.procs"; }
+  /// The command runs in the group, with all that it starts.
+  void take_in(ProgramCommand& command) const {
+    command.prepare = [members = folder_ + "/cgroup.procs"] {
+      std::ofstream file(members);
+      return file << ::getpid() << std::flush ? 0 : 1;
+    };
+  }
   /// How often somebody wanted more than the limit: then the kernel takes page cache away first.
   std::int64_t hits() const { return is_unified_ ? field("/memory.events", "max") : number("/memory.failcnt"); }
   std::int64_t kills() const { return field(is_unified_ ? "/memory.events" : "/memory.oom_control", "oom_kill"); }
@@ -117,11 +123,7 @@ void train_three_times_the_limit(const std::string& clipping) {
                                                  "--set",       "train_batch_size=2",
                                                  "--set",       "sluice.checkpoint.interval=0",
                                                  "--set",       "sluice.export=false"});
-  const std::string members = group->members();
-  command.prepare = [&members] {
-    std::ofstream file(members);
-    return file << ::getpid() << std::flush ? 0 : 1;
-  };
+  group->take_in(command);
   Program program(command);
   std::int64_t peak = -1;
   program.wait_until([&] {
@@ -170,11 +172,7 @@ TEST(SlowMemoryLimit, Gpt2Of1500MillionParametersIn6GiB) {
                                                  "--set",       "sluice.sequence_length=64",
                                                  "--set",       "sluice.checkpoint.interval=0",
                                                  "--set",       "sluice.export=false"});
-  const std::string members = group->members();
-  command.prepare = [&members] {
-    std::ofstream file(members);
-    return file << ::getpid() << std::flush ? 0 : 1;
-  };
+  group->take_in(command);
   const ProgramOutcome outcome = run_program(command);
   ASSERT_TRUE(ended_with(outcome, 0));
   ASSERT_TRUE(has_each_step_once(area / "run", 3));

@@ -40,7 +40,7 @@ struct Choice {
 };
 
 std::unique_ptr<GraphInputs> inputs_of(const Choice& choice, const std::vector<ChunkHomes>& homes) {
-  spec::ModelSpec model = testing::tiny_spec_of_homes();
+  spec::ModelSpec model = testing::tiny_model_without_dropout();
   spec::TrainingSpec training;
   training.precision = choice.precision;
   training.batch.sequence_length = 16;

@@ -19,14 +19,7 @@ inline std::vector<spec::Activation> mixed_activations(std::int64_t layers, int 
 /// tied and untied heads, frozen parameters, accumulation, chunk size, prefetch and agrees varied along.
 template <typename Visit>
 void for_each_activation_case(int ranks, Visit visit) {
-  spec::ModelSpec model;
-  model.name = "tiny";
-  model.vocab = 67;
-  model.context = 24;
-  model.hidden = 48;
-  model.layers = 3;
-  model.heads = 4;
-  model.ffn = 192;
+  spec::ModelSpec model = tiny_model_without_dropout();
   int n = 0;
   for (int stage = 0; stage <= 3; ++stage) {
     for (const auto order : {spec::MicroBatchOrder::kDepthFirst, spec::MicroBatchOrder::kLayerByLayer}) {

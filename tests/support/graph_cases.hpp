@@ -14,14 +14,7 @@ namespace sluice::testing {
 /// for_each_home_case and for_each_activation_case.
 template <typename Visit>
 void for_each_graph_case(int ranks, Visit visit) {
-  spec::ModelSpec model;
-  model.name = "tiny";
-  model.vocab = 67;
-  model.context = 24;
-  model.hidden = 48;
-  model.layers = 3;
-  model.heads = 4;
-  model.ffn = 192;
+  const spec::ModelSpec model = tiny_model_without_dropout();
   int n = 0;
   for (int stage = 0; stage <= 3; ++stage) {
     for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {

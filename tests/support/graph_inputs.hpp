@@ -15,6 +15,19 @@
 
 namespace sluice::testing {
 
+/// Hidden 48, 3 layers, vocabulary 67, so that no shard or chunk divides evenly.
+inline spec::ModelSpec tiny_model_without_dropout() {
+  spec::ModelSpec model;
+  model.name = "tiny";
+  model.vocab = 67;
+  model.context = 24;
+  model.hidden = 48;
+  model.layers = 3;
+  model.heads = 4;
+  model.ffn = 192;
+  return model;
+}
+
 class GraphInputs {
  public:
   /// The number of ranks is the plan's mesh.data. An rCache of 0 elements becomes the smallest that the plan's prefetch allows.

@@ -30,18 +30,6 @@ inline std::string words_of(const spec::ChunkHomes& homes) {
          std::string(name_of(homes.states));
 }
 
-inline spec::ModelSpec tiny_spec_of_homes() {
-  spec::ModelSpec model;
-  model.name = "tiny";
-  model.vocab = 67;
-  model.context = 24;
-  model.hidden = 48;
-  model.layers = 3;
-  model.heads = 4;
-  model.ffn = 192;
-  return model;
-}
-
 /// The plan with the same homes for every chunk, or with `homes` and the device in turn.
 inline spec::Plan with_homes(const spec::ModelSpec& model, const spec::TrainingSpec& training, spec::Plan plan,
                              const std::vector<spec::ChunkHomes>& homes) {
@@ -55,7 +43,7 @@ inline spec::Plan with_homes(const spec::ModelSpec& model, const spec::TrainingS
 /// frozen parameters, order, accumulation, chunk size, and how far gathers and states are fetched ahead are varied along.
 template <typename Visit>
 void for_each_home_case(int ranks, Visit visit) {
-  spec::ModelSpec model = tiny_spec_of_homes();
+  spec::ModelSpec model = tiny_model_without_dropout();
   int n = 0;
   for (int stage = 0; stage <= 3; ++stage) {
     for (const auto mode : {spec::UpdateMode::kAtEnd, spec::UpdateMode::kNextForward, spec::UpdateMode::kInBackward}) {

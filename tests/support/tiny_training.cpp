@@ -15,20 +15,14 @@
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/build.hpp"
+#include "support/graph_inputs.hpp"
 #include "support/lagging_communicator.hpp"
 #include "train/engine.hpp"
 
 namespace sluice::testing {
 
 spec::ModelSpec tiny_model() {
-  spec::ModelSpec model;
-  model.name = "tiny";
-  model.vocab = 67;
-  model.context = 24;
-  model.hidden = 48;
-  model.layers = 3;
-  model.heads = 4;
-  model.ffn = 192;
+  spec::ModelSpec model = tiny_model_without_dropout();
   model.embedding_dropout = 0.1;
   model.attention_dropout = 0.1;
   model.residual_dropout = 0.1;
