@@ -402,7 +402,8 @@ HomeBytes home_bytes(Workbench& bench, const spec::Plan& plan) {
         } else if (tier == Tier::kHost) {
           bytes.persistent[at(tier)] += round_up(part, host);
         } else {
-          bytes.persistent[at(tier)] += (plane == Plane::kGradient ? 1 : 2) * round_up(part, schedule::kDiskAlignment);
+          const bool is_updated = plane != Plane::kGradient && layout.trains(layout.chunks()[c]);  // written beside what was there
+          bytes.persistent[at(tier)] += (is_updated ? 2 : 1) * round_up(part, schedule::kDiskAlignment);
         }
       }
     }

@@ -42,6 +42,11 @@ struct BuildContext {
   BufferId persistent(BufferTag tag, spec::Tier tier, std::int32_t index, std::int64_t bytes) {
     return builder.add_buffer({.tag = tag, .tier = tier, .persistent = true, .index = index, .bytes = bytes});
   }
+  /// On disk, with room for `bytes` twice.
+  BufferId persistent_halves(BufferTag tag, std::int32_t index, std::int64_t bytes) {
+    return builder.add_buffer(
+        {.tag = tag, .tier = spec::Tier::kDisk, .persistent = true, .halves = true, .index = index, .bytes = 2 * bytes});
+  }
   BufferId transient(BufferTag tag, spec::Tier tier, std::int32_t index, std::int32_t micro, std::int64_t bytes) {
     return builder.add_buffer({.tag = tag, .tier = tier, .persistent = false, .index = index, .micro = micro, .bytes = bytes});
   }

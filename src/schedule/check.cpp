@@ -180,8 +180,10 @@ void check_move(const StepGraph& graph, TaskId id) {
   if (task.lane != Lane::kDiskRead && task.lane != Lane::kDiskWrite) return;
   const Buffer& disk = task.lane == Lane::kDiskRead ? *source : *target;
   const Buffer& memory = task.lane == Lane::kDiskRead ? *target : *source;
-  // States have two halves.
-  const std::int64_t room = disk.persistent && disk.tag != BufferTag::kGradient ? disk.bytes / 2 : disk.bytes;
+  // What a step changes has two halves, so that the last step's state is whole until the new one is.
+  SLUICE_CHECK(disk.halves || task.lane == Lane::kDiskRead || !changes_state(graph, task), graph.task_name(id), " (", id,
+               ") writes over the only copy of ", graph.buffer_name(graph.use_of(task, Role::kTarget)->buffer));
+  const std::int64_t room = disk.copy_bytes();
   SLUICE_CHECK(
       disk.offset % kDiskAlignment == 0 && memory.offset % kDiskAlignment == 0 && room % kDiskAlignment == 0 && room == memory.bytes,
       graph.task_name(id), " (", id, ") moves between ", room, " bytes of the disk at ", disk.offset, " and ", memory.bytes,

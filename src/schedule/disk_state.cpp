@@ -19,7 +19,7 @@ DiskState::DiskState(memory::SwapSpace space, std::size_t persistent_buffers) : 
 }
 
 void DiskState::check(const Buffer& buffer, std::int64_t bytes) const {
-  const std::int64_t room = has_halves(buffer) ? buffer.bytes / 2 : round_up(buffer.bytes, kDiskAlignment);
+  const std::int64_t room = buffer.halves ? buffer.copy_bytes() : round_up(buffer.bytes, kDiskAlignment);
   SLUICE_CHECK(buffer.tier == spec::Tier::kDisk && buffer.offset >= 0 && buffer.offset % kDiskAlignment == 0 &&
                    room % kDiskAlignment == 0 && bytes > 0 && bytes <= room,
                "a transfer of ", bytes, " bytes with a ", buffer.persistent ? "persistent" : "transient", " disk buffer of ", buffer.bytes,
@@ -28,20 +28,20 @@ void DiskState::check(const Buffer& buffer, std::int64_t bytes) const {
 
 void DiskState::post_read(memory::IoTicket& ticket, BufferId id, const Buffer& buffer, std::byte* target, std::int64_t bytes) {
   check(buffer, bytes);
-  const std::int64_t half = has_halves(buffer) ? half_.at(id) : 0;
-  space_.post(ticket, memory::IoDirection::kRead, 0, buffer.offset + half * (buffer.bytes / 2), target, round_up(bytes, kDiskAlignment));
+  const std::int64_t half = buffer.halves ? half_.at(id) : 0;
+  space_.post(ticket, memory::IoDirection::kRead, 0, buffer.offset + half * buffer.copy_bytes(), target, round_up(bytes, kDiskAlignment));
 }
 
 void DiskState::post_write(memory::IoTicket& ticket, BufferId id, const Buffer& buffer, const std::byte* source, std::int64_t bytes) {
   check(buffer, bytes);
-  const std::int64_t half = has_halves(buffer) ? 1 - half_.at(id) : 0;
+  const std::int64_t half = buffer.halves ? 1 - half_.at(id) : 0;
   // The engine takes one pointer for both directions and only reads through it here.
-  space_.post(ticket, memory::IoDirection::kWrite, 0, buffer.offset + half * (buffer.bytes / 2), const_cast<std::byte*>(source),
+  space_.post(ticket, memory::IoDirection::kWrite, 0, buffer.offset + half * buffer.copy_bytes(), const_cast<std::byte*>(source),
               round_up(bytes, kDiskAlignment));
 }
 
 void DiskState::commit(BufferId id, const Buffer& buffer) {
-  if (has_halves(buffer)) half_.at(id) ^= 1;
+  if (buffer.halves) half_.at(id) ^= 1;
 }
 
 }  // namespace sluice::schedule

@@ -9,12 +9,6 @@
 
 namespace sluice::schedule {
 
-/// Whether a disk buffer has room for two copies of what it holds: states have, so that the last step's stay whole on disk while new ones
-/// are written. Gradients are of their step alone, and what is transient of its run.
-inline bool has_halves(const Buffer& buffer) {
-  return buffer.persistent && buffer.tag != BufferTag::kGradient;
-}
-
 /// Owns the swap space. Of a buffer with halves reads take the one that holds the state, writes go to the other, which holds the state
 /// from commit() on. One object serves all graphs of a set, whose persistent buffers have the same numbers. Transfers of different buffers
 /// may be posted by different threads at the same time; those of one buffer are ordered by the graph.

@@ -116,7 +116,8 @@ std::uint64_t StepGraph::hash() const {
     for (const TaskId wait : waits_of(task)) hash.add(wait);
   }
   for (const Buffer& buffer : buffers) {
-    hash.add(static_cast<std::uint64_t>(buffer.tag) | static_cast<std::uint64_t>(buffer.tier) << 8)
+    hash.add(static_cast<std::uint64_t>(buffer.tag) | static_cast<std::uint64_t>(buffer.tier) << 8 |
+             static_cast<std::uint64_t>(buffer.halves) << 16)
         .add(static_cast<std::uint64_t>(buffer.bytes))
         .add(static_cast<std::uint64_t>(buffer.offset));
   }

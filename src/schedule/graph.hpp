@@ -82,12 +82,15 @@ struct Buffer {
   BufferTag tag = BufferTag::kWorkspace;
   spec::Tier tier = spec::Tier::kDevice;
   bool persistent = false;
+  bool halves = false;      // on disk: room for two copies of what it holds, so that one is whole while the other is written
   std::int32_t index = -1;  // chunk, run, segment or control number, by tag
   std::int32_t micro = -1;  // micro-batch, or -1
   std::int64_t bytes = 0;
   std::int64_t offset = -1;  // in its tier's arena; set by placement
   TaskId first = kNone;      // in the linear order: since when, and until when its bytes are its own
   TaskId last = kNone;
+
+  std::int64_t copy_bytes() const { return halves ? bytes / 2 : bytes; }
 };
 
 enum class Access : std::uint8_t { kRead, kWrite, kReadWrite };

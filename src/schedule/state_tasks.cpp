@@ -111,8 +111,11 @@ BufferId StateTasks::add_part(Plane plane, int chunk) {
   const Tier tier = home(plane, chunk);
   const std::int64_t bytes = part_bytes(plane, chunk);
   if (tier != Tier::kDisk) return add_buffer(plane, tier, chunk, bytes);
-  // The last step's states stay whole on disk while new ones are written beside them.
-  return add_buffer(plane, tier, chunk, (plane == Plane::kGradient ? 1 : 2) * round_up(bytes, kDiskAlignment));
+  const std::int64_t padded = round_up(bytes, kDiskAlignment);
+  // The last step's states stay whole on disk while new ones are written beside them. Gradients are of their step alone, and nothing
+  // writes frozen parameters.
+  const bool is_updated = plane != Plane::kGradient && context_.layout.trains(context_.chunk(chunk));
+  return is_updated ? context_.persistent_halves(tag_of(plane), chunk, padded) : add_buffer(plane, tier, chunk, padded);
 }
 
 /// A transient buffer for this rank's part of a chunk's plane.

@@ -262,7 +262,7 @@ struct Engine::Impl {
     std::vector<Placed> placed = add_pieces(held, plane, index, begin, count, data);
     if (buffer.tier == Tier::kDisk) {
       for (Placed& each : placed) each.begin = (each.begin - begin) * element;
-      disk_parts.push_back({id, count * element, buffer.bytes / 2, std::move(placed)});
+      disk_parts.push_back({id, count * element, buffer.copy_bytes(), std::move(placed)});
     }
     if (!is_owned) return;
     owned_of_chunk[{plane, index}] =

@@ -140,7 +140,7 @@ struct Moves {
   Moves() {
     GraphBuilder builder(GraphKind::kStep);
     host = builder.add_buffer({.tag = BufferTag::kSaved, .tier = spec::Tier::kHost, .bytes = 4096});
-    disk = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kDisk, .persistent = true, .bytes = 8192});
+    disk = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kDisk, .persistent = true, .halves = true, .bytes = 8192});
     back = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kHost, .bytes = 4096});
     device = builder.add_buffer({.tag = BufferTag::kSaved, .bytes = 64});
     builder.add_task({.kind = TaskKind::kLoad, .lane = Lane::kHostCompute}, std::array<Use, 1>{{{host, Access::kWrite, Role::kOutput}}});
@@ -184,6 +184,8 @@ TEST(CheckOrder, DisksGetWholeBlocks) {
   objects([](Moves& m) { m.graph.buffers[m.host].bytes = 4000; },
           {"moves between 4096 bytes of the disk at 0 and 4000 bytes of memory at"});
   objects([](Moves& m) { m.graph.buffers[m.disk].bytes = 4096; }, {"moves between 2048 bytes of the disk"});
+  objects([](Moves& m) { m.graph.buffers[m.disk].halves = false; },
+          {"disk_write exp_avg of chunk 3 (1) writes over the only copy of moments"});
   objects(
       [](Moves& m) {
         m.graph.buffers[m.back].offset += 64;

@@ -66,7 +66,8 @@ class DiskLanes : public ::testing::Test {
       for (std::int32_t i = 0; i < 2 * kBuffers; ++i)
         builder.add_buffer({.tag = BufferTag::kMoments, .tier = Tier::kHost, .persistent = true, .index = i, .bytes = kBytes});
       for (std::int32_t i = 0; i < kBuffers; ++i)
-        builder.add_buffer({.tag = BufferTag::kMoments, .tier = Tier::kDisk, .persistent = true, .index = i, .bytes = 2 * kBytes});
+        builder.add_buffer(
+            {.tag = BufferTag::kMoments, .tier = Tier::kDisk, .persistent = true, .halves = true, .index = i, .bytes = 2 * kBytes});
     }
     static BufferId from(int i) { return static_cast<BufferId>(i); }
     static BufferId to(int i) { return static_cast<BufferId>(kBuffers + i); }

@@ -153,7 +153,9 @@ TEST(Homes, PersistentPlanesStandAtHome) {
           if (whole_runs.insert(chunk.run).second)
             sum[0] += layout.runs()[static_cast<std::size_t>(chunk.run)].elements * layout.element_bytes(plane);
         } else if (tier == Tier::kDisk) {
-          sum[2] += (plane == Plane::kGradient ? 1 : 2) * round_up(part, 4096);  // a gradient is of its step alone
+          // A gradient is of its step alone, and frozen parameters stay as they are.
+          const bool is_updated = plane != Plane::kGradient && layout.trains(chunk);
+          sum[2] += (is_updated ? 2 : 1) * round_up(part, 4096);
         } else {
           sum[static_cast<std::size_t>(tier)] += part;
         }
@@ -182,6 +184,23 @@ TEST(Homes, PersistentPlanesStandAtHome) {
       }
     }
   });
+}
+
+/// What nothing writes needs no second copy: 4 bytes an element of the frozen ones on disk, twice that of what is trained, and of each of
+/// its moments.
+TEST(Homes, OnlyWhatIsUpdatedStandsOnDiskTwice) {
+  const auto disk_bytes = [](const Choice& choice) {
+    const auto inputs = inputs_of(choice, {kAllOnDisk});
+    std::int64_t frozen = 0, trained = 0;
+    for (const chunks::Chunk& chunk : inputs->layout().chunks())
+      (inputs->layout().trains(chunk) ? trained : frozen) += round_up(4 * chunk.elements, 4096);
+    EXPECT_GT(trained, 0);
+    EXPECT_EQ(frozen > 0, !choice.trainable.empty());
+    for (const GraphKind kind : {GraphKind::kStep, GraphKind::kEvaluate, GraphKind::kSave})
+      EXPECT_EQ(inputs->build(kind).persistent_bytes[2], frozen + 2 * 3 * trained);
+    return frozen + 2 * 3 * trained;
+  };
+  EXPECT_LT(disk_bytes({.ranks = 1, .trainable = {"h\\.2\\."}}), disk_bytes({.ranks = 1}));
 }
 
 // --- what moves -------------------------------------------------------------------------------------------------------------

@@ -245,8 +245,8 @@ std::string states_on_disk(TinyRank& rank, int halves = 2) {
   const std::string bytes = arena_on_disk(rank);
   std::string states;
   for (const schedule::Buffer& buffer : rank.engine().graph(GraphKind::kStep).buffers) {
-    if (buffer.persistent && buffer.tier == Tier::kDisk && buffer.tag != schedule::BufferTag::kGradient)
-      states += bytes.substr(static_cast<std::size_t>(buffer.offset), static_cast<std::size_t>(buffer.bytes / 2 * halves));
+    if (buffer.persistent && buffer.tier == Tier::kDisk && buffer.halves)
+      states += bytes.substr(static_cast<std::size_t>(buffer.offset), static_cast<std::size_t>(buffer.copy_bytes() * halves));
   }
   return states;
 }
