@@ -269,7 +269,9 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
     if (plan.zero_stage == 3) {
       charge(Lane::kGatherComm, list.gather(elements, layout.element_bytes(Plane::kWorking), working == Tier::kDevice), count * passes);
       if (working != Tier::kDevice) move(Lane::kUpload, working_bytes, count * passes);
-      if (working == Tier::kDisk) move(Lane::kDiskRead, padded(working_bytes), count * passes);
+      // With next_forward the first pass takes them from where they were updated.
+      const double updated = is_trained && plan.update_mode == spec::UpdateMode::kNextForward ? 1 : 0;
+      if (working == Tier::kDisk) move(Lane::kDiskRead, padded(working_bytes), count * (passes - updated));
     }
     if (!is_trained) continue;  // gathered for its uses, and that is all
     const bool on_host = states != Tier::kDevice;

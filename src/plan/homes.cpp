@@ -32,14 +32,17 @@ std::int64_t host_alignment(const spec::Plan& plan) {
   return plan.uses_tier(Tier::kDisk) ? schedule::kDiskAlignment : schedule::kBufferAlignment;
 }
 
-/// Host bytes that an update of the chunk stages; `written`: of those that go back to another tier after it.
+/// Host bytes that an update of the chunk stages; `written`: of those that go back to another tier after it; `awaited`: of those that stay
+/// until its run is gathered.
 struct Staged {
   std::int64_t all = 0;
   std::int64_t written = 0;
+  std::int64_t awaited = 0;
+  int run = -1;
 };
 Staged staged_bytes(const chunks::ChunkLayout& layout, const chunks::Chunk& chunk, const ChunkHomes& home, const spec::Plan& plan,
                     int ranks, std::int64_t alignment) {
-  Staged staged;
+  Staged staged{.run = chunk.run};
   if (home.states == Tier::kDevice || !layout.trains(chunk)) return staged;
   const std::int64_t part = part_elements(chunk, plan, ranks);
   for (int p = 0; p < chunks::kPlaneCount; ++p) {
@@ -48,11 +51,14 @@ Staged staged_bytes(const chunks::ChunkLayout& layout, const chunks::Chunk& chun
     const std::int64_t bytes = round_up(part * layout.element_bytes(plane), alignment);
     staged.all += bytes;
     if (plane != Plane::kGradient) staged.written += bytes;
+    if (plane == Plane::kWorking && home.working == Tier::kDisk && plan.update_mode == spec::UpdateMode::kNextForward)
+      staged.awaited += bytes;
   }
   return staged;
 }
 
-/// Of chunks in the order of their updates: one on its way back, one being updated, and those fetched ahead.
+/// Of chunks in the order of their updates: one on its way back, one being updated, and those fetched ahead; of those before in the same
+/// run what its gather takes from there.
 std::int64_t update_staging(const chunks::ChunkLayout& layout, const spec::Plan& plan, int ranks) {
   const std::int64_t alignment = host_alignment(plan);
   std::vector<Staged> in_order;
@@ -61,11 +67,13 @@ std::int64_t update_staging(const chunks::ChunkLayout& layout, const spec::Plan&
     if (staged.all > 0) in_order.push_back(staged);
   }
   const auto ahead = static_cast<std::size_t>(plan.state_prefetch);
-  std::int64_t most = 0, sum = 0;
-  for (std::size_t k = 0; k < in_order.size(); ++k) {  // `sum`: chunks [k - ahead, k]
-    sum += in_order[k].all;
-    if (k > ahead) sum -= in_order[k - ahead - 1].all;
-    most = std::max(most, sum + (k > ahead ? in_order[k - ahead - 1].written : 0));
+  std::int64_t most = 0, sum = 0, awaited = 0;
+  std::size_t fetched = 0;
+  for (std::size_t k = 0; k < in_order.size(); ++k) {
+    for (; fetched < std::min(in_order.size(), k + 1 + ahead); ++fetched) sum += in_order[fetched].all;
+    awaited = k > 1 && in_order[k - 2].run == in_order[k].run ? awaited + in_order[k - 2].awaited : 0;
+    most = std::max(most, sum + awaited + (k > 0 ? in_order[k - 1].written : 0));
+    sum -= in_order[k].all;
   }
   return most;
 }

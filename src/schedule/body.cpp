@@ -489,17 +489,22 @@ class UpdateBody final : public Body {
           if (layout.has_master()) {
             args.copy = binder.part<std::uint16_t>(task, Role::kTarget, Plane::kWorking);
             args.copy_dtype = layout.storage();
+            fills_copy_ = !binder.graph().buffers[binder.graph().use_of(task, Role::kTarget)->buffer].persistent;
           }
           bind_state(args, part);
         },
         rule_);
   }
   void run(RunState& state, device::Stream& /*stream*/) override {
-    if (!condition_.holds(state)) return;
     const spec::UpdateInputs& update = state.inputs->step.update;
+    const bool applies = condition_.holds(state);
     std::visit(
         [&](auto& args) {
           if (args.n == 0) return;
+          if (!applies) {
+            if (fills_copy_) ops::narrow(env_.ops, args.param, args.n, args.copy_dtype, args.copy);
+            return;
+          }
           args.learning_rate = update.learning_rate;
           args.grad_scale = condition_.grad_scale();
           if constexpr (requires { args.count; }) args.count = update.count;
@@ -561,6 +566,8 @@ class UpdateBody final : public Body {
   const Environment& env_;
   UpdateCondition condition_;
   std::variant<ops::AdamwArgs, ops::SgdArgs, ops::LionArgs> rule_;
+  /// The rounded copy goes to memory that holds nothing before: who gathers from there finds it also where nothing is updated.
+  bool fills_copy_ = false;
 };
 
 /// What a move moves: this rank's part of a chunk's plane, or an activation, all of its buffer.

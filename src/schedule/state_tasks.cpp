@@ -1,6 +1,7 @@
 #include "schedule/state_tasks.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/units.hpp"
@@ -51,6 +52,7 @@ Use to(BufferId buffer, Access access = Access::kWrite) {
 StateTasks::StateTasks(BuildContext& context)
     : context_(context),
       gathered_(context.layout.runs().size(), kNone),
+      updated_(context.layout.chunks().size(), kNone),
       sums_(context.layout.chunks().size(), kNone),
       is_reduced_(context.layout.chunks().size(), false),
       wants_gradient_(context.layout.chunks().size(), false) {
@@ -181,10 +183,15 @@ int StateTasks::read_at(const chunks::Residency& stay) const {
   return std::max(0, stay.gather_at - std::max(context_.items_of_segment(), context_.prefetch_items()));
 }
 
+/// With next_forward the first stay takes parameters from where their update has left them, on their way to the disk.
 void StateTasks::emit_reads_of_stay(const chunks::Residency& stay) {
   const chunks::Run& r = context_.run(stay.run);
   for (int c = r.first_chunk; c < r.first_chunk + r.chunk_count; ++c) {
     if (home(Plane::kWorking, c) != Tier::kDisk) continue;
+    if (const BufferId updated = std::exchange(updated_[static_cast<std::size_t>(c)], kNone); updated != kNone) {
+      read_ahead_.push_back(updated);
+      continue;
+    }
     read_ahead_.push_back(stage(Plane::kWorking, c, Tier::kHost, true));
     emit_move({.plane = Plane::kWorking, .chunk = c}, std::array{from(plane(Plane::kWorking, c)), to(read_ahead_.back())});
   }
@@ -414,6 +421,8 @@ void StateTasks::emit_next_update() {
   const Lane lane = updates_in(chunk) == Tier::kDevice ? Lane::kCompute : Lane::kHostCompute;
   context_.builder.add_task({.kind = TaskKind::kUpdate, .lane = lane, .chunk = chunk}, uses);
   if (is_moved) emit_moves_out(chunk);
+  if (home(Plane::kWorking, chunk) == Tier::kDisk)
+    updated_[static_cast<std::size_t>(chunk)] = staged_[static_cast<std::size_t>(Plane::kWorking)][static_cast<std::size_t>(chunk)];
   if (context_.plan.zero_stage == 1 || context_.plan.zero_stage == 2) {
     context_.builder.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .plane = Plane::kWorking, .chunk = chunk},
                               std::array{to(plane(Plane::kWorking, chunk), Access::kReadWrite)});

@@ -95,7 +95,8 @@ class StateTasks {
   std::vector<BufferId> gathered_;  // per run: its latest stay
   std::vector<chunks::Residency> stays_;
   std::size_t next_read_ = 0, next_stay_ = 0;
-  std::deque<BufferId> read_ahead_;  // of stays to come: parameters that came from disk, in order
+  std::deque<BufferId> read_ahead_;  // of stays to come: where in host memory parameters stand whose home is the disk, in order
+  std::vector<BufferId> updated_;    // per chunk with its parameters on disk: where its update left them, until a stay takes them
   std::vector<Update> updates_;      // in order
   std::size_t next_update_ = 0;
   int first_reduced_at_ = -1;  // in_backward: the item that completes the first gradient

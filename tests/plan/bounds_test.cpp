@@ -159,7 +159,9 @@ TEST_P(BoundsOf, TieredPlansNeedWhatTheBoundsSay) {
       if (GetParam().trainable.empty()) {  // else there is so little of each that what isn't there weighs
         EXPECT_LE(device, plan.zero_stage == 3 ? 1.15 : 1.08);
         EXPECT_LE(host, 1.25);
-        EXPECT_GE(host, 0.60);
+        // With next_forward what updates leave for the first gathers counts.
+        const bool leaves_updated = plan.update_mode == spec::UpdateMode::kNextForward && plan.homes.back().working == spec::Tier::kDisk;
+        EXPECT_GE(host, leaves_updated ? 0.70 : 0.60);
       }
       EXPECT_GE(device, 0.75);
       const double seconds = bench.simulate(graph, inputs).seconds, bound = seconds_bound(bench, plan);

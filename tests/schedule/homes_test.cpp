@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -465,13 +466,18 @@ Moved expected_moves(const GraphInputs& inputs, const std::vector<chunks::Reside
       move(Lane::kDiskWrite, round_up((wide ? 4 : 2) * part, 4096));
     }
   }
+  std::set<int> gathered;
   for (const chunks::Residency& stay : stays) {
+    const bool is_first = gathered.insert(stay.run).second;
     for (const int c : chunks_of_run(inputs, stay.run)) {
+      const chunks::Chunk& chunk = layout.chunks()[static_cast<std::size_t>(c)];
       const Tier tier = home_of(inputs, Plane::kWorking, c);
       if (tier == Tier::kDevice) continue;
-      const std::int64_t bytes = (wide ? 4 : 2) * part_of(layout.chunks()[static_cast<std::size_t>(c)]);
+      const std::int64_t bytes = (wide ? 4 : 2) * part_of(chunk);
       move(Lane::kUpload, tier == Tier::kDisk ? round_up(bytes, 4096) : bytes);
-      if (tier == Tier::kDisk) move(Lane::kDiskRead, round_up(bytes, 4096));
+      // The first gather after an update takes what that has just made.
+      const bool is_just_made = is_first && layout.trains(chunk) && plan.update_mode == UpdateMode::kNextForward;
+      if (tier == Tier::kDisk && !is_just_made) move(Lane::kDiskRead, round_up(bytes, 4096));
     }
   }
   return moved;
@@ -537,6 +543,16 @@ TEST(Homes, BytesAnElement) {
     gathered /= static_cast<double>(on_disk->layout().elements());
     EXPECT_NEAR(per_element(*on_disk, Lane::kDiskRead), 12 + gathered, 0.2);
     EXPECT_NEAR(per_element(*on_disk, Lane::kUpload), gathered, 0.1);
+    // What the update before the first gather has made isn't read again.
+    choice.mode = UpdateMode::kNextForward;
+    for (const auto& [precision, states, working] : {std::tuple{spec::Precision::kFp32, 12, 4}, {spec::Precision::kBf16, 12, 2}}) {
+      choice.precision = precision;
+      const auto just_made = inputs_of(choice, {kAllOnDisk});
+      const double all = per_element(*just_made, Lane::kUpload);  // as many as are gathered
+      EXPECT_GT(all, working - 0.1);
+      EXPECT_NEAR(per_element(*just_made, Lane::kDiskRead), states + all - working, 0.2);
+      EXPECT_NEAR(per_element(*just_made, Lane::kDiskWrite), precision == spec::Precision::kFp32 ? 12 : 14, 0.2);
+    }
   }
 }
 
@@ -721,6 +737,44 @@ TEST(Homes, ParametersAreReadAheadOfTheirUpload) {
     }
     EXPECT_GT(uploads, 10U);
     EXPECT_GT(ahead, uploads * 2 / 3) << "a compute task stands between them";
+  }
+}
+
+/// With next_forward the first gather of updated parameters takes them from where they were updated: it waits for no write of theirs, and
+/// what waits there for its gather is no more than would have been read ahead for it. Later gathers read what was written.
+TEST(Homes, UpdatedParametersAreUploadedFromWhereTheyWereUpdated) {
+  for (const auto precision : {spec::Precision::kFp32, spec::Precision::kBf16}) {
+    for (const int prefetch : {0, 1, 2}) {
+      SCOPED_TRACE(std::string(name_of(precision)) + ", prefetch " + std::to_string(prefetch));
+      const auto inputs = inputs_of({.mode = UpdateMode::kNextForward, .precision = precision, .prefetch = prefetch}, {kAllOnDisk});
+      const StepGraph graph = inputs->build(GraphKind::kStep);
+      const Clocks clocks(graph);
+      std::map<int, BufferId> made;  // by updates, per chunk
+      std::map<int, TaskId> written;
+      std::set<int> uploaded;
+      std::size_t read_again = 0;
+      for (TaskId id = 0; id < graph.tasks.size(); ++id) {
+        const Task& task = graph.tasks[id];
+        const Role role = inputs->layout().has_master() ? Role::kTarget : Role::kParam;
+        if (task.kind == TaskKind::kUpdate) made[task.chunk] = graph.use_of(task, role)->buffer;
+        if (task.kind != TaskKind::kMove || task.plane != Plane::kWorking) continue;
+        const BufferId source = graph.use_of(task, Role::kSource)->buffer;
+        if (task.lane == Lane::kDiskWrite) written[task.chunk] = id;
+        if (task.lane == Lane::kDiskRead && written.contains(task.chunk)) {
+          EXPECT_TRUE(clocks.happens_before(written.at(task.chunk), id)) << graph.task_name(id);
+          ++read_again;
+        }
+        if (task.lane != Lane::kUpload) continue;
+        if (!uploaded.insert(task.chunk).second) {
+          EXPECT_NE(source, made.at(task.chunk)) << graph.task_name(id);
+          continue;
+        }
+        EXPECT_EQ(source, made.at(task.chunk)) << graph.task_name(id);
+        EXPECT_FALSE(clocks.happens_before(written.at(task.chunk), id)) << graph.task_name(id);
+      }
+      EXPECT_EQ(uploaded.size(), inputs->layout().chunks().size());
+      EXPECT_GT(read_again, 5U) << "the backward gathers again";
+    }
   }
 }
 
