@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/adamw.hpp"
+#include "ops/add.hpp"
 #include "ops/attention.hpp"
 #include "ops/context.hpp"
 #include "ops/convert.hpp"
@@ -70,6 +71,7 @@ inline std::int64_t first_key(const AttentionShape& shape, const RowPositions& p
 }
 
 namespace reference {
+void add(const float* x, std::int64_t n, float* sum);
 void adamw(const AdamwArgs& args, const AdamwFactors& factors);
 /// The two attention bodies allocate a row of scores and one head's gradients in f64.
 void attention_forward(const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site, const RowPositions& positions,
@@ -112,6 +114,7 @@ void column_sum(const float* dy, std::int64_t m, std::int64_t n, std::int64_t ld
 }  // namespace reference
 
 namespace cpu {
+void add(const Context& ctx, const float* x, std::int64_t n, float* sum);
 void adamw(const Context& ctx, const AdamwArgs& args, const AdamwFactors& factors);
 void attention_forward(const Context& ctx, const AttentionShape& shape, const float* qk, const float* v, const DropoutSite& site,
                        const RowPositions& positions, float* out, float* lse, void* workspace);

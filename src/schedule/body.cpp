@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/units.hpp"
 #include "ops/adamw.hpp"
+#include "ops/add.hpp"
 #include "ops/convert.hpp"
 #include "ops/fill.hpp"
 #include "ops/lion.hpp"
@@ -608,17 +609,18 @@ class MoveBody final : public Body {
       : movement_(binder, task),
         source_(binder.address(*movement_.from) + movement_.from_offset),
         target_(binder.address(*movement_.to) + movement_.to_offset),
-        accumulate_(task.accumulate) {}
+        accumulate_(task.accumulate),
+        ops_(binder.env().ops) {
+    ops_.threads = 1;  // as for a copy: the backward beside it has the rank's
+  }
   void run(RunState& state, device::Stream& /*stream*/) override {
     if (!movement_.happens(state)) return;
-    if (!accumulate_) {
+    if (accumulate_) {
+      ops::add(ops_, reinterpret_cast<const float*>(source_), movement_.bytes / static_cast<std::int64_t>(sizeof(float)),
+               reinterpret_cast<float*>(target_));
+    } else {
       std::memcpy(target_, source_, static_cast<std::size_t>(movement_.bytes));
-      return;
     }
-    auto* sum = reinterpret_cast<float*>(target_);
-    const auto* more = reinterpret_cast<const float*>(source_);
-    const std::int64_t count = movement_.bytes / static_cast<std::int64_t>(sizeof(float));
-    for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
   }
 
  private:
@@ -626,6 +628,7 @@ class MoveBody final : public Body {
   const std::byte* source_;
   std::byte* target_;
   bool accumulate_;
+  ops::Context ops_;
 };
 
 /// Between host memory and disk.

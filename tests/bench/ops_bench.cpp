@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/adamw.hpp"
+#include "ops/add.hpp"
 #include "ops/attention.hpp"
 #include "ops/cross_entropy.hpp"
 #include "ops/dropout.hpp"
@@ -187,6 +188,15 @@ void adamw(benchmark::State& state, int threads, device::Isa isa) {
   count_bytes(state, 28 * n);
 }
 
+void add_to(benchmark::State& state, int threads, device::Isa isa) {
+  const Context ctx{ops::Backend::kCpu, isa, threads};
+  const std::int64_t n = 1 << 24;
+  const Values x = numbers(n);
+  Values sum = numbers(n);
+  for (auto _ : state) ops::add(ctx, x.data(), n, sum.data());
+  count_bytes(state, 12 * n);
+}
+
 void squared_norm(benchmark::State& state, int threads, device::Isa isa) {
   const Context ctx{ops::Backend::kCpu, isa, threads};
   const std::int64_t n = 1 << 24;
@@ -268,6 +278,7 @@ void add_all() {
       add("dropout_add" + on, threads, [=](benchmark::State& s) { dropout(s, threads, isa); });
       add("cross_entropy" + on, threads, [=](benchmark::State& s) { cross_entropy(s, threads, isa); });
       add("adamw" + on, threads, [=](benchmark::State& s) { adamw(s, threads, isa); });
+      add("add" + on, threads, [=](benchmark::State& s) { add_to(s, threads, isa); });
       add("squared_norm" + on, threads, [=](benchmark::State& s) { squared_norm(s, threads, isa); });
       add("column_sum" + on, threads, [=](benchmark::State& s) { column_sum(s, threads, isa); });
     }
