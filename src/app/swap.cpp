@@ -115,27 +115,12 @@ std::int64_t bytes_below(const std::string& directory) {
   return bytes;
 }
 
-DiskTraffic disk_traffic(const schedule::StepGraph& graph) {
-  DiskTraffic traffic;
-  for (const schedule::Task& task : graph.tasks) {
-    if (task.kind != schedule::TaskKind::kMove) continue;
-    // The host's side of a move has the bytes that are moved; that on disk may have room for two.
-    if (task.lane == schedule::Lane::kDiskRead) {
-      traffic.read_bytes += graph.buffers[graph.use_of(task, schedule::Role::kTarget)->buffer].bytes;
-    } else if (task.lane == schedule::Lane::kDiskWrite) {
-      traffic.written_bytes += graph.buffers[graph.use_of(task, schedule::Role::kSource)->buffer].bytes;
-    }
-  }
-  return traffic;
-}
-
-std::string describe_traffic(const DiskTraffic& traffic, double seconds) {
+std::string describe_traffic(const schedule::DiskTraffic& traffic, double seconds) {
   std::string text =
       cat("reads ", format_bytes(traffic.read_bytes), " from and writes ", format_bytes(traffic.written_bytes), " to disk a step");
   if (seconds > 0 && traffic.written_bytes > 0) {
-    constexpr double kDay = 86400;
-    const double a_day = static_cast<double>(traffic.written_bytes) * kDay / seconds;
-    text += cat(", at ", format_seconds(seconds), " a step ", format_bytes(static_cast<std::int64_t>(a_day)), " written a day");
+    text += cat(", at ", format_seconds(seconds), " a step ", format_bytes(schedule::bytes_a_day(traffic.written_bytes, seconds)),
+                " written a day");
   }
   return text;
 }

@@ -10,7 +10,7 @@
 #include "app/configuration.hpp"
 #include "app/environment.hpp"
 #include "memory/io/file_system.hpp"
-#include "schedule/graph.hpp"
+#include "schedule/price.hpp"
 
 namespace sluice::app {
 
@@ -38,14 +38,7 @@ std::vector<memory::SpaceClaim> space_claims(const Configuration& configuration,
 /// Bytes of all regular files below a directory; 0 where there is none.
 std::int64_t bytes_below(const std::string& directory);
 
-/// Bytes that one run of the graph reads from and writes to disk, of one rank.
-struct DiskTraffic {
-  std::int64_t read_bytes = 0;
-  std::int64_t written_bytes = 0;
-};
-DiskTraffic disk_traffic(const schedule::StepGraph& graph);
-
 /// "reads 2.10 GiB from and writes 1.20 GiB to disk a step, at 1.1 s a step 92.0 TiB written a day".
-std::string describe_traffic(const DiskTraffic& traffic, double seconds);
+std::string describe_traffic(const schedule::DiskTraffic& traffic, double seconds);
 
 }  // namespace sluice::app

@@ -367,7 +367,7 @@ class Job {
         if (std::find(told.begin(), told.end(), line) == told.end()) told.push_back(line);
       }
     }
-    const DiskTraffic traffic = disk_traffic(engine_->graph(schedule::GraphKind::kStep));
+    const schedule::DiskTraffic traffic = schedule::disk_traffic(engine_->graph(schedule::GraphKind::kStep), engine_->build_inputs());
     if (world_.rank() != 0) return;
     for (const std::string& line : told) log_.warn(line);
     // A plan that was searched has said it in its explanation.
@@ -669,7 +669,7 @@ class Job {
                                             : std::string();
     log_.note(cat("step time: median ", format_seconds(measured), " measured over ", seconds.size(), " steps", ratio));
     if (swapped.written > 0) {
-      const DiskTraffic traffic = disk_traffic(engine_->graph(schedule::GraphKind::kStep));
+      const schedule::DiskTraffic traffic = schedule::disk_traffic(engine_->graph(schedule::GraphKind::kStep), engine_->build_inputs());
       const auto ranks = static_cast<std::int64_t>(world_.size());
       log_.note(cat("swap: ", format_bytes(swapped.written), " written and ", format_bytes(swapped.read),
                     " read by all ranks in this attempt, the first writing included; it ",

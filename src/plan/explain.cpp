@@ -105,8 +105,7 @@ std::string tiers_text(const PlanRequest& request, const Prediction& p) {
     text += ")\n";
   }
   if (p.disk_read_bytes + p.disk_write_bytes > 0) {
-    constexpr double kDay = 24 * 3600;
-    const auto a_day = static_cast<std::int64_t>(static_cast<double>(p.disk_write_bytes) * ranks * kDay / p.seconds);
+    const std::int64_t a_day = schedule::bytes_a_day(p.disk_write_bytes * ranks, p.seconds);
     text +=
         cat("  disk traffic per rank and step: ", format_bytes(p.disk_read_bytes), " read, ", format_bytes(p.disk_write_bytes),
             " written; a node writes ", format_bytes(a_day), " a day, which wears its drives (two copies of every state stand there)\n");

@@ -416,12 +416,9 @@ class Search {
       if (tag.tier == Tier::kDevice) p.gap_bytes -= tag.bytes;
     }
     p.unplanned_bytes = request_.machine.unplanned_bytes;
-    for (const schedule::Task& task : placed.step.tasks) {
-      if (task.kind != schedule::TaskKind::kMove) continue;
-      const std::int64_t bytes = schedule::moved_bytes(placed.step, task, placed.inputs);
-      if (task.lane == schedule::Lane::kDiskRead) p.disk_read_bytes += bytes;
-      if (task.lane == schedule::Lane::kDiskWrite) p.disk_write_bytes += bytes;
-    }
+    const schedule::DiskTraffic traffic = schedule::disk_traffic(placed.step, placed.inputs);
+    p.disk_read_bytes = traffic.read_bytes;
+    p.disk_write_bytes = traffic.written_bytes;
     for (std::size_t i = 0; i < bench_.model().params.size(); ++i) {
       const std::int64_t elements = bench_.model().params[i].elements();
       p.parameters += elements;

@@ -360,6 +360,22 @@ std::int64_t moved_bytes(const StepGraph& graph, const Task& task, const BuildIn
   return is_disk ? round_up(bytes, kDiskAlignment) : bytes;
 }
 
+DiskTraffic disk_traffic(const StepGraph& graph, const BuildInputs& inputs) {
+  DiskTraffic traffic;
+  for (const Task& task : graph.tasks) {
+    if (task.kind != TaskKind::kMove) continue;
+    if (task.lane == Lane::kDiskRead) traffic.read_bytes += moved_bytes(graph, task, inputs);
+    if (task.lane == Lane::kDiskWrite) traffic.written_bytes += moved_bytes(graph, task, inputs);
+  }
+  return traffic;
+}
+
+std::int64_t bytes_a_day(std::int64_t bytes, double seconds) {
+  constexpr double kDay = 24 * 3600;  // seconds
+  SLUICE_CHECK(seconds > 0, bytes, " bytes in ", seconds, " seconds");
+  return static_cast<std::int64_t>(static_cast<double>(bytes) * kDay / seconds);
+}
+
 std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs, const spec::MachineSpec& machine) {
   const PriceList list(machine, inputs.ranks, inputs.plan.threads);
   const model::Shape shape{graph.kind == GraphKind::kGenerate ? 1 : inputs.plan.micro_batch, inputs.sequence_length};

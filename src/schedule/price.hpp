@@ -110,6 +110,16 @@ double disk_seconds(const PriceList& list, double read_bytes, double write_bytes
 /// Bytes that a move of a placed graph transfers: of a chunk's part or of an activation; from and to disk padded to its blocks.
 std::int64_t moved_bytes(const StepGraph& graph, const Task& task, const BuildInputs& inputs);
 
+/// Bytes that one run of a placed graph reads from and writes to disk, of one rank.
+struct DiskTraffic {
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;
+};
+DiskTraffic disk_traffic(const StepGraph& graph, const BuildInputs& inputs);
+
+/// What so many bytes a step of `seconds` come to in a day: what is written wears drives.
+std::int64_t bytes_a_day(std::int64_t bytes, double seconds);
+
 /// Prices of all tasks of a graph that `build` made from `inputs`.
 std::vector<Price> price_tasks(const StepGraph& graph, const BuildInputs& inputs, const spec::MachineSpec& machine);
 

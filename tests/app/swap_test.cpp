@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "memory/io/swap_file.hpp"
@@ -88,28 +86,6 @@ TEST(BytesBelow, CountsFilesOfAllFolders) {
   dir.write("a/one", "12345");
   dir.write("a/b/two", "123");
   EXPECT_EQ(bytes_below(dir / "a"), 8);
-}
-
-TEST(DiskTraffic, AddsUpWhatMovesBetweenHostAndDisk) {
-  using namespace schedule;
-  GraphBuilder builder(GraphKind::kStep);
-  const BufferId disk = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kDisk, .persistent = true, .bytes = 2 * 8192});
-  const BufferId host = builder.add_buffer({.tag = BufferTag::kMoments, .tier = spec::Tier::kHost, .bytes = 8192});
-  const BufferId device = builder.add_buffer({.tag = BufferTag::kGradient, .bytes = 512});
-  const auto move = [&](Lane lane, BufferId from, BufferId to) {
-    Task task;
-    task.kind = TaskKind::kMove;
-    task.lane = lane;
-    const std::array<Use, 2> uses{{{from, Access::kRead, Role::kSource}, {to, Access::kWrite, Role::kTarget}}};
-    builder.add_task(task, uses);
-  };
-  move(Lane::kDiskRead, disk, host);
-  move(Lane::kUpload, host, device);
-  move(Lane::kDiskWrite, host, disk);
-  move(Lane::kDiskWrite, host, disk);
-  const DiskTraffic traffic = disk_traffic(builder.graph());
-  EXPECT_EQ(traffic.read_bytes, 8192);
-  EXPECT_EQ(traffic.written_bytes, 2 * 8192);
 }
 
 TEST(DiskTraffic, IsToldPerStepAndDay) {

@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "chunks/residency.hpp"
 #include "schedule/check.hpp"
+#include "schedule/price.hpp"
 #include "support/expect_error.hpp"
 #include "support/home_cases.hpp"
 
@@ -503,6 +504,9 @@ TEST(Homes, BytesMovedAreWhatTheHomesSay) {
       const Moved expected = expected_moves(inputs, gathers_of(inputs, graph)), found = moved_in(graph);
       EXPECT_EQ(found.bytes, expected.bytes);
       EXPECT_EQ(found.tasks, expected.tasks);
+      const DiskTraffic traffic = disk_traffic(graph, inputs.inputs());
+      EXPECT_EQ(traffic.read_bytes, expected.of(Lane::kDiskRead));
+      EXPECT_EQ(traffic.written_bytes, expected.of(Lane::kDiskWrite));
     });
   }
 }

@@ -142,6 +142,12 @@ TEST_F(PriceListTest, AnAcceleratorHasALinkEachWayAndItsHostAMemory) {
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25, false)), 0.1);
 }
 
+TEST(BytesADay, AreThoseOfAllItsSteps) {
+  EXPECT_EQ(bytes_a_day(1000, 2), 43'200'000);
+  EXPECT_EQ(bytes_a_day(0, 1), 0);
+  EXPECT_THROW(bytes_a_day(1000, 0), LogicError);
+}
+
 TEST_F(PriceListTest, TheNodesRanksShareItsDisk) {
   spec::MachineSpec m = plain_machine();
   m.ranks_per_node = 2;
