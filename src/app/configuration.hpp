@@ -135,6 +135,7 @@ struct Configuration {
   std::optional<std::int64_t> host_memory_bytes;    // per node
   std::optional<std::int64_t> nvme_space_bytes;     // per node
   std::vector<std::string> nvme_paths;              // directories to swap to, striped; empty: nothing goes to disk
+  std::vector<std::string> nvme_keys;               // of each: the key that names it, with its place
   bool nvme_network = false;                        // also on file systems that other hosts share
   std::int64_t checkpoint_interval = 100;           // steps; 0: at the end only
   double checkpoint_part = 0;                       // above 0: checkpoint_interval is this part of the run, see settle_steps

@@ -92,36 +92,46 @@ void read_pin(Reading& reading, const std::string& pin) {
   }
 }
 
+/// The path without links, dots and a last slash, as far as that is known.
+std::string directory_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+  if (error) return path;
+  return (whole.has_filename() ? whole : whole.parent_path()).string();
+}
+
 /// The paths to swap to: sluice.nvme_path, else those of offloading to NVMe, as DeepSpeed has them.
 void read_swap(KeyTree& keys, Configuration& config) {
   config.nvme_paths = keys.texts("sluice.nvme_path");
+  config.nvme_keys.assign(config.nvme_paths.size(), keys.where("sluice.nvme_path"));
   config.nvme_network = keys.flag("sluice.nvme_network").value_or(false);
   config.nvme_space_bytes = keys.bytes("sluice.memory.nvme");
   const std::string zero = "zero_optimization.";
-  bool wants_disk = false;
+  std::vector<std::string> without_path;
   for (const auto& [block, hint] : {std::pair{zero + "offload_optimizer", &config.hints.offload_optimizer},
                                     std::pair{zero + "offload_param", &config.hints.offload_param}}) {
     if (hint->device != "nvme") continue;
-    wants_disk = true;
+    if (hint->nvme_path.empty()) without_path.push_back(block);
     if (keys.has("sluice.nvme_path") || hint->nvme_path.empty()) continue;
     const auto& paths = config.nvme_paths;
-    if (std::find(paths.begin(), paths.end(), hint->nvme_path) != paths.end()) continue;
+    const auto is_same = [&](const std::string& path) { return directory_of(path) == directory_of(hint->nvme_path); };
+    if (std::any_of(paths.begin(), paths.end(), is_same)) continue;
     config.nvme_paths.push_back(hint->nvme_path);
+    config.nvme_keys.push_back(keys.where(block + ".nvme_path"));
     keys.note(cat(block, ".nvme_path is taken for --nvme-path: ", hint->nvme_path));
   }
-  std::vector<std::string> canonical;
+  std::vector<std::string> directories;
   for (const std::string& path : config.nvme_paths) {
-    std::error_code error;
-    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
-    canonical.push_back((whole.has_filename() ? whole : whole.parent_path()).string());
-    const auto same = std::find(canonical.begin(), canonical.end() - 1, canonical.back());
-    if (same != canonical.end() - 1 && !error) {
-      keys.problem("sluice.nvme_path", cat(path, " is the same directory as ", config.nvme_paths[same - canonical.begin()],
+    directories.push_back(directory_of(path));
+    const auto same = std::find(directories.begin(), directories.end() - 1, directories.back());
+    if (same != directories.end() - 1) {
+      keys.problem("sluice.nvme_path", cat(path, " is the same directory as ", config.nvme_paths[same - directories.begin()],
                                            "; give each disk once, since they share the bytes evenly"));
     }
   }
   if (!config.nvme_paths.empty()) return;
-  if (wants_disk) keys.note("offloading to nvme is written, but no path: nothing goes to disk without --nvme-path DIR");
+  for (const std::string& block : without_path)
+    keys.note(cat(block, ".device is nvme, but ", block, ".nvme_path is not given: nothing goes to disk without it or --nvme-path DIR"));
   for (const char* key : {"sluice.memory.nvme", "sluice.nvme_network"}) {
     if (keys.has(key)) keys.problem(key, "is about swapping to disk, but no path is given; give --nvme-path DIR");
   }

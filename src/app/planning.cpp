@@ -185,7 +185,9 @@ plan::Choices pins_of(const Configuration& configuration) {
       throw RequestError(cat("--pin ", pin, ": the configuration says nothing there that could be kept"));
     }
     if ((kept.states == spec::Tier::kDisk || kept.working == spec::Tier::kDisk) && configuration.nvme_paths.empty()) {
-      throw RequestError(cat("--pin ", pin, ": nvme is written, but no path; give --nvme-path DIR"));
+      const char* block = kept.states == spec::Tier::kDisk ? "zero_optimization.offload_optimizer" : "zero_optimization.offload_param";
+      throw RequestError(
+          cat("--pin ", pin, ": ", block, ".device is nvme, but no path is given; give ", block, ".nvme_path or --nvme-path DIR"));
     }
     if (kept.zero_stage) choices.zero_stage = kept.zero_stage;
     if (kept.states) choices.states = kept.states;

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/check.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -40,12 +41,20 @@ std::uint64_t disk_of(const std::string& path) {
 }  // namespace
 
 void check_swap_paths(const Configuration& configuration) {
-  for (const std::string& path : configuration.nvme_paths) {
-    memory::check_swap_path(path, configuration.nvme_network);
-    if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
-      const int error = errno;
-      throw EnvironmentError(cat(IoError("looking whether swap files can be made there", path, error).what(),
-                                 "; choose a directory that this user may write to (--nvme-path)"));
+  SLUICE_CHECK(configuration.nvme_keys.size() == configuration.nvme_paths.size(), "paths to swap to without their keys");
+  for (std::size_t i = 0; i < configuration.nvme_paths.size(); ++i) {
+    const std::string &path = configuration.nvme_paths[i], &key = configuration.nvme_keys[i];
+    try {
+      memory::check_swap_path(path, configuration.nvme_network);
+      if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+        const int error = errno;
+        throw EnvironmentError(cat(IoError("looking whether swap files can be made there", path, error).what(),
+                                   "; choose a directory that this user may write to"));
+      }
+    } catch (const RequestError& error) {
+      throw RequestError(cat(key, ": ", error.what()));
+    } catch (const EnvironmentError& error) {
+      throw EnvironmentError(cat(key, ": ", error.what()));
     }
   }
 }

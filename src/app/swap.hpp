@@ -15,7 +15,7 @@
 namespace sluice::app {
 
 /// Throws RequestError for a path that is no directory or on a network file system that isn't allowed, EnvironmentError for one that
-/// this user can't write to. Makes nothing.
+/// this user can't write to; both name its key. Makes nothing.
 void check_swap_paths(const Configuration& configuration);
 
 /// A name for this run's swap files that no other run has: the batch system's job, if any, this process and a random number, since

@@ -369,11 +369,17 @@ TEST_F(ConfigurationTest, PathsToSwapToAreOursOrThoseOfOffloading) {
   c = read(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/c"},
     "offload_optimizer": {"device": "nvme", "nvme_path": "/d"}}})");
   EXPECT_THAT(c.nvme_paths, ElementsAre("/d", "/c"));
+  EXPECT_THAT(c.nvme_keys, ElementsAre(HasSubstr("zero_optimization.offload_optimizer.nvme_path"),
+                                       AllOf(HasSubstr(".json:1: "), HasSubstr("zero_optimization.offload_param.nvme_path"))));
   EXPECT_THAT(c.notes, Contains("zero_optimization.offload_param.nvme_path is taken for --nvme-path: /c"));
   c = read(R"({"zero_optimization": {"offload_param": {"device": "cpu", "nvme_path": "/c"}}})");
   EXPECT_THAT(c.nvme_paths, IsEmpty()) << "what goes to host memory needs no path";
   c = read(R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})");
-  EXPECT_THAT(c.notes, Contains(HasSubstr("no path: nothing goes to disk without --nvme-path")));
+  EXPECT_THAT(c.notes, Contains(HasSubstr("zero_optimization.offload_optimizer.device is nvme, but "
+                                          "zero_optimization.offload_optimizer.nvme_path is not given: nothing goes to disk without it")));
+  c = read(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/c/"},
+    "offload_optimizer": {"device": "nvme", "nvme_path": "/c"}}})");
+  EXPECT_THAT(c.nvme_paths, ElementsAre("/c")) << "one directory";
   EXPECT_THAT(problems(R"({"sluice": {"nvme_path": ["/a", "/b/../a/"]}})"), ElementsAre(HasSubstr("/b/../a/ is the same directory as /a")));
   EXPECT_THAT(problems(R"({"sluice": {"memory": {"nvme": "2GiB"}}})"), ElementsAre(HasSubstr("no path is given; give --nvme-path DIR")));
   EXPECT_THAT(problems(R"({"sluice": {"nvme_network": true}})"), ElementsAre(HasSubstr("no path is given")));

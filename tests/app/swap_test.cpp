@@ -25,6 +25,7 @@ using testing::TempDir;
 Configuration with_paths(const std::vector<std::string>& paths) {
   Configuration configuration;
   configuration.nvme_paths = paths;
+  for (std::size_t i = 0; i < paths.size(); ++i) configuration.nvme_keys.push_back("a.json:" + std::to_string(i + 1) + ": key");
   return configuration;
 }
 
@@ -33,8 +34,13 @@ TEST(SwapPaths, MustBeDirectoriesThatCanBeWritten) {
   check_swap_paths(with_paths({dir.path()}));
   check_swap_paths(with_paths({}));
   EXPECT_THAT(names_in(dir.path()), IsEmpty());
-  expect_error<RequestError>([&] { check_swap_paths(with_paths({dir.path(), dir / "absent"})); }, {"absent", "does not exist"});
-  expect_error<RequestError>([&] { check_swap_paths(with_paths({dir.write("file", "x")})); }, {"file", "is not a directory"});
+  expect_error<RequestError>(
+      [&] {
+        check_swap_paths(with_paths({dir.path(), dir / "absent"}));
+      },
+      {"a.json:2: key: " + dir / "absent", "does not exist"});
+  expect_error<RequestError>([&] { check_swap_paths(with_paths({dir.write("file", "x")})); },
+                             {"a.json:1: key: ", "file", "is not a directory"});
 }
 
 TEST(SwapJob, IsNobodyElses) {

@@ -77,6 +77,15 @@ TEST_F(BadRequest, KeysAndOptions) {
   expect_refused(run_program(area_->sluice({})), 2, {"no verb"});
 }
 
+TEST_F(BadRequest, PathsToSwapTo) {
+  const std::string key = "zero_optimization.offload_param.nvme_path", absent = run("no-disk");
+  expect_refused(train(2, "new", {"--steps", "5", "--nvme-path", absent}), 2, {"--nvme-path: " + absent + ": does not exist"});
+  expect_refused(train(0, "new",
+                       {"--steps", "5", "--set", "zero_optimization.stage=3", "--set", "zero_optimization.offload_param.device=nvme",
+                        "--set", key + "=" + absent}),
+                 2, {key + ": " + absent + ": does not exist"});
+}
+
 TEST_F(BadRequest, Files) {
   const auto with_config = [&](const std::string& text, int ranks) {
     const std::string file = area_->write("bad.json", text);
