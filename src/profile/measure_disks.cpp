@@ -75,13 +75,15 @@ std::string cores_text(double seconds_per_byte) {
 
 std::string describe(const DiskRequest& request, const memory::DiskFigures& figures) {
   std::string text = "disk ";
-  for (const std::string& path : request.paths) {
-    text += cat(path == request.paths.front() ? "" : " and ", path, " (", memory::file_system_of(path).name, ")");
+  for (std::size_t i = 0; i < request.paths.size(); ++i) {
+    const std::string& path = request.paths[i];
+    const memory::DiskFigures::Path& served = figures.paths[i];
+    text += cat(i == 0 ? "" : " and ", path, " (", memory::file_system_of(path).name, ", ",
+                served.service == memory::FileEngine::Service::kAio ? "libaio" : "threads", served.direct ? ", direct)" : ", buffered)");
   }
-  const bool aio = figures.service == memory::FileEngine::Service::kAio;
   return cat(text, ": reads ", rate_text(figures.read_rate), ", writes ", rate_text(figures.write_rate), "; both at once ",
-             rate_text(figures.read_rate_both), " and ", rate_text(figures.write_rate_both), "; ", aio ? "libaio" : "threads",
-             figures.direct ? ", direct" : ", buffered", ", blocks of ", format_bytes(figures.block_bytes), ", ", figures.depth,
+             rate_text(figures.read_rate_both), " and ", rate_text(figures.write_rate_both), "; blocks of ",
+             format_bytes(figures.block_bytes), ", ", figures.depth,
              " in flight; core seconds a GB: ", cores_text(figures.read_core_seconds), " read, ", cores_text(figures.write_core_seconds),
              " written");
 }

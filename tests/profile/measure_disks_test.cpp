@@ -7,8 +7,12 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "comm/local/local_communicator.hpp"
+#include "memory/io/file_engine.hpp"
+#include "memory/io/file_system.hpp"
+#include "memory/io/swap_file.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -23,6 +27,15 @@ using testing::TempDir;
 
 DiskRequest request_of(const std::vector<std::string>& paths) {
   return {.paths = paths, .job = "test", .most_bytes = 32 * kMiB};
+}
+
+/// "/a (ext4, libaio, direct)", as its engine alone says.
+std::string served(const std::string& path) {
+  const memory::SwapFile file = memory::SwapFile::create(path, {"here", "served", 0});
+  const auto engine = memory::FileEngine::open(file.path(), {});
+  return cat(path, " (", memory::file_system_of(path).name, ", ",
+             engine->service() == memory::FileEngine::Service::kAio ? "libaio" : "threads",
+             engine->is_direct() ? ", direct)" : ", buffered)");
 }
 
 TEST(MeasureDisks, TwoRanksOnTwoPathsEndWithTheSameFigures) {
@@ -42,8 +55,8 @@ TEST(MeasureDisks, TwoRanksOnTwoPathsEndWithTheSameFigures) {
   EXPECT_GE(speed.block_bytes, 256 * kKiB);
   EXPECT_GE(speed.depth, 4);
   EXPECT_GT(speed.free_bytes, 0);
-  EXPECT_THAT(measured[0].lines,
-              ElementsAre(AllOf(HasSubstr(one.path()), HasSubstr(two.path()), HasSubstr("in flight"), HasSubstr("core seconds a GB"))));
+  EXPECT_THAT(measured[0].lines, ElementsAre(AllOf(HasSubstr(served(one.path())), HasSubstr(" and " + served(two.path())),
+                                                   HasSubstr("in flight"), HasSubstr("core seconds a GB"))));
   EXPECT_TRUE(names_in(one.path()).empty());
   EXPECT_TRUE(names_in(two.path()).empty());
 }

@@ -135,16 +135,14 @@ DiskFigures measure_disk(const MeasureDiskOptions& options, const IoSystem& syst
     }
     std::fill_n(target->data(), target->bytes(), std::byte{1});
   });
-  const FileEngine& first = space->engine(0);
-  figures.service = first.service();
-  figures.direct = true;
-  figures.alignment = first.alignment();
   figures.file_bytes = options.file_bytes;
   figures.notes = space->notes();
   for (std::int64_t i = 0; i < paths; ++i) {
-    if (space->engine(static_cast<int>(i)).is_direct()) continue;
-    figures.direct = false;
-    figures.notes.push_back(cat(options.paths[static_cast<std::size_t>(i)], ": the figures are the page cache's as much as the disk's"));
+    const FileEngine& engine = space->engine(static_cast<int>(i));
+    figures.paths.push_back({engine.service(), engine.is_direct()});
+    const std::string& path = options.paths[static_cast<std::size_t>(i)];
+    if (!engine.is_direct() && !file_system_of(path, system).is_memory)
+      figures.notes.push_back(cat(path, ": the figures are the page cache's as much as the disk's"));
   }
 
   const std::span<std::byte> from{source->data(), static_cast<std::size_t>(source->bytes())};

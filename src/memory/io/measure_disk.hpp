@@ -20,9 +20,11 @@ struct DiskFigures {
     double read_rate = 0;
     double write_rate = 0;
   };
-  FileEngine::Service service = FileEngine::Service::kAio;  // of the first path
-  bool direct = false;                                      // on all paths
-  IoAlignment alignment;
+  struct Path {
+    FileEngine::Service service = FileEngine::Service::kAio;
+    bool direct = false;
+  };
+  std::vector<Path> paths;      // how each is read and written, in order
   std::int64_t file_bytes = 0;  // all of it was written once before anything was measured
   std::vector<Candidate> candidates;
   // The chosen one: with the fewest bytes in flight of all whose time to read and write a byte is within 3 % of the shortest.

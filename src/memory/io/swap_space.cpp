@@ -72,8 +72,8 @@ SwapSpace SwapSpace::open(const Options& options, const IoSystem& system) {
   for (const std::string& path : options.paths) {
     Store& store = space.stores_.emplace_back(Store{SwapFile::create(path, options.identity, system), nullptr});
     store.engine = FileEngine::open(store.file.path(), options.engine, system);
-    // The path stands for the files of all ranks.
-    if (const std::string& note = store.engine->note(); !note.empty())
+    // The path stands for the files of all ranks. What files in memory mean was said.
+    if (const std::string& note = store.engine->note(); !note.empty() && !file_system_of(path, system).is_memory)
       space.notes_.push_back(path + note.substr(store.engine->path().size()));
     const IoAlignment& wanted = store.engine->alignment();
     space.alignment_ = std::lcm(space.alignment_, std::lcm(wanted.transfer, wanted.memory));

@@ -2,9 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -72,6 +76,39 @@ TEST(MeasureDisk, SeveralPathsAndRanksMeasureTogether) {
   EXPECT_TRUE(names_in(two.path()).empty());
 }
 
+/// Paths on different file systems, of which the second keeps its files in memory: each is told as it is, and that once.
+TEST(MeasureDisk, KnowsEachPath) {
+  class TmpfsBelow final : public IoSystem {
+   public:
+    explicit TmpfsBelow(std::string path) : path_(std::move(path)) {}
+    std::int64_t file_system_type(const char* path) const override {
+      return std::string(path).starts_with(path_) ? std::int64_t{TMPFS_MAGIC} : std::int64_t{EXT4_SUPER_MAGIC};
+    }
+
+   private:
+    std::string path_;
+  };
+  const TempDir one, two;
+  const TmpfsBelow system(two.path());
+  const DiskFigures figures =
+      measure_disk({.paths = {one.path(), two.path()}, .identity = {"n", "1", 0}, .file_bytes = 4 * kMiB, .seconds = 0.2}, system);
+  ASSERT_EQ(figures.paths.size(), 2u);
+  EXPECT_EQ(figures.paths[1].service, FileEngine::Service::kCalls);
+  EXPECT_FALSE(figures.paths[1].direct);
+  const auto of_path = [&](const std::string& path) {
+    return std::count_if(figures.notes.begin(), figures.notes.end(),
+                         [&](const std::string& note) { return note.starts_with(path + ": "); });
+  };
+  EXPECT_EQ(of_path(two.path()), 1) << ::testing::PrintToString(figures.notes);
+  EXPECT_THAT(figures.notes, ::testing::Contains(::testing::HasSubstr(two.path() + ": tmpfs keeps files in memory")));
+  // The first is served as it would be alone.
+  const DiskFigures alone =
+      measure_disk({.paths = {one.path()}, .identity = {"n", "2", 0}, .file_bytes = 4 * kMiB, .seconds = 0.2}, system);
+  EXPECT_EQ(figures.paths[0].service, alone.paths[0].service);
+  EXPECT_EQ(figures.paths[0].direct, alone.paths[0].direct);
+  EXPECT_EQ(of_path(one.path()), static_cast<std::ptrdiff_t>(alone.notes.size()));
+}
+
 // Requests of 1 MiB and more are slowed down: the choice has to follow what was measured, not a habit.
 TEST(MeasureDisk, FollowsTheMeasurement) {
   class SlowWhenLarge final : public IoSystem {
@@ -94,7 +131,8 @@ TEST(MeasureDisk, FollowsTheMeasurement) {
   const DiskFigures figures =
       measure_disk({.paths = {dir.path()}, .identity = {"n", "1", 0}, .file_bytes = 4 * kMiB, .seconds = 0.2}, system);
   EXPECT_EQ(figures.block_bytes, 256 * kKiB);
-  EXPECT_FALSE(figures.direct);
+  ASSERT_EQ(figures.paths.size(), 1u);
+  EXPECT_FALSE(figures.paths[0].direct);
   EXPECT_THAT(figures.notes, ::testing::Contains(::testing::HasSubstr("page cache's as much as the disk's")));
 }
 
