@@ -48,7 +48,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kTraceSpans = 1 << 16;  // spans kept of the last steps: 2.6 MB
+constexpr std::int64_t kTellEveryNs = 10'000'000'000;  // of what takes long before the first step
+constexpr std::size_t kTraceSpans = 1 << 16;           // spans kept of the last steps: 2.6 MB
 
 /// DeepSpeed's variable for the same wish, in minutes. Absent where it isn't a number above 0.
 std::optional<double> silence_limit_seconds(const Environment& environment) {
@@ -108,6 +109,7 @@ class Job {
       status_.reason = reason;
       status_.retriable = code == ExitCode::kResumable;
       directory_->write_status(status_);
+      if (agreed && status_.retriable) grant_stop();
     } catch (const std::exception& error) {
       log_.warn(cat("status.json could not be written: ", error.what()));
     }
@@ -198,7 +200,7 @@ class Job {
       status_.state = RunState::kRunning;
       directory_->write_status(status_);
       if (corpora_->make_stores(stores(), log_, [&] { return stop_->requested(); })) return;
-      throw ResumableStop(cat("asked to stop by ", stop_->reason(), " while the data were tokenised; the same command begins that again"));
+      stop_before_training("the data were tokenised");
     });
     corpora_->use_stores(world_.broadcast(corpora_->store_names(), 0));
     comm::all_or_none(world_, [&] {
@@ -353,7 +355,22 @@ class Job {
     comm::all_or_none(world_, [&] { swap.claims = space_claims(configuration_, directory_->path(), disk_claim_); });
     log_.note(cat("swap: writing ", format_bytes(planned_.disk_bytes * world_.node_size()), " once to ", joined(configuration_.nvme_paths),
                   world_.size() > world_.node_size() ? " on every node" : "", " ..."));
+    swap.on_fill = [this, begin = now_ns(), told = now_ns()](std::int64_t written, std::int64_t bytes) mutable {
+      if (stop_->requested()) stop_before_training("the swap files were written");
+      const std::int64_t now = now_ns();
+      if (now - told < kTellEveryNs || written == 0) return;
+      told = now;
+      const double left = static_cast<double>(now - begin) * 1e-9 * static_cast<double>(bytes - written) / static_cast<double>(written);
+      log_.note(cat("swap: ", format_bytes(written * world_.node_size()), " of ", format_bytes(bytes * world_.node_size()), " written, ",
+                    format_seconds(left), " left"));
+    };
     return swap;
+  }
+
+  /// Ends the run in a phase before its first step, as asked.
+  [[noreturn]] void stop_before_training(const char* phase) const {
+    throw ResumableStop(cat("asked to stop by ", stop_->reason(), " while ", phase, "; the same command ",
+                            status_.last_checkpoint.empty() ? "begins anew" : "continues from " + status_.last_checkpoint));
   }
 
   /// What all ranks' engines have to say, each line once; and what will be written, since drives wear.
@@ -596,9 +613,7 @@ class Job {
       status_.reason = reason;
       status_.retriable = code == static_cast<int>(ExitCode::kResumable);
       directory_->write_status(status_);
-      // The wish is granted: the same command must go on next time.
-      std::error_code ignored;
-      fs::remove(stop_file(), ignored);
+      grant_stop();
       log_.note(
           outcome.finished
               ? cat("finished: ", outcome.progress.step, " steps; checkpoint ", directory_->checkpoints(), "/", status_.last_checkpoint)
@@ -628,6 +643,12 @@ class Job {
     request.tokenizer = exported_tokenizer(configuration_.tokenizer, configuration_.model_path);
     log_.note(
         cat(describe(export_to_hf(request)), best ? cat(", the best by validation loss (", status_.best_checkpoint, ")") : std::string()));
+  }
+
+  /// The same command must go on next time.
+  void grant_stop() const {
+    std::error_code ignored;
+    fs::remove(stop_file(), ignored);
   }
 
   std::string stop_file() const { return directory_->path() + "/STOP"; }

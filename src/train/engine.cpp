@@ -25,6 +25,8 @@ using spec::Tier;
 namespace {
 constexpr std::array<GraphKind, 5> kGraphs{GraphKind::kStep, GraphKind::kFlush, GraphKind::kEvaluate, GraphKind::kGenerate,
                                            GraphKind::kSave};
+// Of a rank's swap files between two looks whether to go on: five seconds where eight ranks share a disk of 100 MB/s.
+constexpr std::int64_t kFillBytes = 64 * kMiB;
 constexpr std::int64_t kFillElements = 64 * 1024;  // at a time, of pieces that are rounded
 }  // namespace
 
@@ -146,19 +148,31 @@ struct Engine::Impl {
     memory::check_free_space(claims);
   }
 
+  /// Collective. The first writing goes piece by piece, so that none goes on long after another has failed or is asked to stop.
   void open_disks() {
-    if (!uses_disk()) return;
+    const std::int64_t bytes = arena_bytes()[static_cast<std::size_t>(Tier::kDisk)];  // the same on all ranks
+    if (bytes == 0) return;
     memory::SwapSpace::Options options;
     options.paths = setup.swap->paths;
     options.identity = setup.swap->identity;
-    options.extents = {{0, arena_bytes()[static_cast<std::size_t>(Tier::kDisk)]}};
+    options.extents = {{0, bytes}};
     options.engine = setup.swap->engine;
     options.allow_network = setup.swap->allow_network;
-    memory::SwapSpace space = memory::SwapSpace::open(options, *setup.swap->system);
-    notes.insert(notes.end(), space.notes().begin(), space.notes().end());
+    std::optional<memory::SwapSpace> space;
+    comm::all_or_none(*setup.group, [&] { space.emplace(memory::SwapSpace::create(options, *setup.swap->system)); });
+    std::int64_t left = bytes;
+    for (std::int64_t pieces = divide_up(bytes, kFillBytes); pieces > 0; --pieces) {
+      comm::all_or_none(*setup.group, [&] {
+        setup.swap->on_fill(bytes - std::min(left, bytes), bytes);
+        do {
+          if (left > 0) left = space->fill(std::min(left, kFillBytes));
+        } while (pieces == 1 && left > 0);
+      });
+    }
+    notes.insert(notes.end(), space->notes().begin(), space->notes().end());
     const std::vector<schedule::Buffer>& buffers = graphs.at(GraphKind::kSave).buffers;
     const auto persistent = std::count_if(buffers.begin(), buffers.end(), [](const schedule::Buffer& buffer) { return buffer.persistent; });
-    disk.emplace(std::move(space), static_cast<std::size_t>(persistent));
+    comm::all_or_none(*setup.group, [&] { disk.emplace(std::move(*space), static_cast<std::size_t>(persistent)); });
   }
 
   /// The device arena stands in a window, so that the node's other ranks read shards and gradients where they are.
@@ -319,7 +333,7 @@ Engine::Engine(const EngineSetup& setup) : impl_(std::make_unique<Impl>(setup)) 
     impl_->touch();
     impl_->check_disks();
   });
-  comm::all_or_none(*setup.group, [&] { impl_->open_disks(); });
+  impl_->open_disks();
   impl_->bind();
   impl_->list_pieces();
 }

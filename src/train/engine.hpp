@@ -34,6 +34,9 @@ struct SwapSetup {
   /// What else is going to be written to the same disks; the engine itself adds the swap of all ranks of the node.
   std::vector<memory::SpaceClaim> claims;
   bool allow_network = false;
+  /// Called on every rank before some more of this rank's files is written for the first time, with the bytes that are and all of them:
+  /// that may take minutes. What it throws on one rank ends the engine's construction on all.
+  std::function<void(std::int64_t written, std::int64_t bytes)> on_fill = [](std::int64_t, std::int64_t) {};
   const memory::IoSystem* system = &memory::IoSystem::real();  // outlives the engine
 };
 
@@ -100,7 +103,7 @@ class Engine {
  public:
   /// Collective over the group: builds model, layout and graphs, allocates and touches the arenas, opens the swap space, binds. Throws
   /// on all ranks, with the code of the environment where the plan's arenas exceed a rank's budget, the machine or its disks, and as
-  /// SwapSpace::open().
+  /// SwapSpace::create() and fill(), and what SwapSetup::on_fill throws.
   explicit Engine(const EngineSetup& setup);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

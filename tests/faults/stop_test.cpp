@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 
+#include "support/chunk_count.hpp"
 #include "support/training_runs.hpp"
 
 namespace sluice::testing {
@@ -168,6 +169,32 @@ TEST_F(Stop, AFileThatWaitsForTheRunStopsItOnce) {
   ASSERT_TRUE(ended_with(run_program(command("early", 40)), 0));
   EXPECT_TRUE(has_each_step_once(run("early"), 40));
   EXPECT_TRUE(same_bits(run("early"), run("whole"), 40));
+}
+
+// While the files to swap to are written for the first time there is no state to save: the run ends at once and leaves nothing there.
+TEST_F(Stop, WhileSwapFilesAreWritten) {
+  std::filesystem::create_directories(run("disk"));
+  std::filesystem::create_directories(run("filling"));
+  PlanChoice choice;
+  choice.zero_stage = 3;
+  choice.rcache_elements = 65536;
+  choice.chunks = chunk_count(area_->model(), choice.chunk_elements);
+  choice.working = choice.states = "disk";
+  choice.gradient = "host";
+  const ProgramCommand swapping = area_->train(2, "filling", {"--steps", "40", "--plan", area_->plan(choice), "--nvme-path", run("disk")});
+  std::ofstream(run("filling") + "/STOP").put('\n');
+  const ProgramOutcome outcome = run_program(swapping);
+  ASSERT_TRUE(ended_with(outcome, 75));
+  EXPECT_THAT(outcome.all(), HasSubstr("/STOP while the swap files were written; the same command begins anew"));
+  const RunStatus status = read_run_status(run("filling"));
+  EXPECT_EQ(status.state, "stopped");
+  EXPECT_TRUE(status.retriable);
+  EXPECT_THAT(status.reason, HasSubstr("asked to stop by the file "));
+  EXPECT_FALSE(std::filesystem::exists(run("filling") + "/STOP"));
+  EXPECT_TRUE(std::filesystem::is_empty(run("disk")));
+  ASSERT_TRUE(ended_with(run_program(swapping), 0));
+  EXPECT_TRUE(has_each_step_once(run("filling"), 40));
+  EXPECT_TRUE(std::filesystem::is_empty(run("disk")));
 }
 
 }  // namespace

@@ -93,6 +93,9 @@ TinyRank::TinyRank(const TinyRun& run, comm::Communicator& world)
     setup.swap->identity = {world.host_name(), "tiny", world.rank()};
     setup.swap->engine = {16 * kKiB, 8, 8};  // chunks of several blocks
     if (run.io) setup.swap->system = run.io(world.rank());
+    if (run.on_fill) {
+      setup.swap->on_fill = [&run, rank = world.rank()](std::int64_t written, std::int64_t bytes) { run.on_fill(rank, written, bytes); };
+    }
   }
   engine_ = std::make_unique<train::Engine>(setup);
   engine_->initialise(run.training.seed);

@@ -44,6 +44,8 @@ struct TinyRun {
   std::function<std::unique_ptr<device::Device>(int rank)> make_device;
   /// What a rank asks for the files it swaps to; empty: the kernel. Outlives the run.
   std::function<const memory::IoSystem*(int rank)> io;
+  /// Told by a rank as train::SwapSetup says; may be empty.
+  std::function<void(int rank, std::int64_t written, std::int64_t bytes)> on_fill;
 };
 
 struct TinyResult {

@@ -586,6 +586,32 @@ void fail_in_mid_step(const TinyRun& given, int failing, memory::IoDirection dir
   EXPECT_EQ(told, run.ranks - 1);
 }
 
+/// Before anything is written of the files to swap to, every rank is asked; what one of them answers ends the run on all.
+TEST(Tiers, FillingTheDiskEndsEverywhereWhereOneRankEndsIt) {
+  for (const bool stops : {false, true}) {
+    TinyRun run = homed(run_of(2, 3, 2, UpdateMode::kAtEnd, Precision::kBf16), kAllOnDisk);
+    std::atomic<int> asked{0}, ended{0};
+    run.on_fill = [&](int rank, std::int64_t written, std::int64_t bytes) {
+      EXPECT_EQ(written, 0);
+      EXPECT_GT(bytes, 0);
+      ++asked;
+      if (stops && rank == 1) throw ResumableStop("asked to stop");
+    };
+    comm::run_local_ranks(run.ranks, [&](comm::Communicator& world) {
+      try {
+        const TinyRank rank(run, world);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kResumable);
+        EXPECT_TRUE(error.is_agreed());
+        EXPECT_STREQ(error.what(), "rank 1: asked to stop");
+        ++ended;
+      }
+    });
+    EXPECT_EQ(asked, 2);
+    EXPECT_EQ(ended, stops ? 2 : 0);
+  }
+}
+
 TEST(Tiers, AFaultOfTheDiskEndsTheStepEverywhere) {
   int n = 0;
   for (const UpdateMode mode : kModes) {

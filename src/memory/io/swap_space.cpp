@@ -9,7 +9,6 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "memory/arena.hpp"
 
 namespace sluice::memory {
 namespace {
@@ -58,7 +57,7 @@ std::vector<SwapExtent> place_extents(std::span<const std::int64_t> bytes, std::
   return extents;
 }
 
-SwapSpace SwapSpace::open(const Options& options, const IoSystem& system) {
+SwapSpace SwapSpace::create(const Options& options, const IoSystem& system) {
   SLUICE_CHECK(!options.paths.empty(), "no path to swap to");
   SwapSpace space;
   space.extents_ = options.extents;
@@ -80,52 +79,67 @@ SwapSpace SwapSpace::open(const Options& options, const IoSystem& system) {
   }
   space.stripe_bytes_ = round_up(options.engine.block_bytes, space.alignment_);
 
-  const std::int64_t bytes = checked_bytes(options, space.alignment_);
+  space.bytes_ = checked_bytes(options, space.alignment_);
   std::vector<SpaceClaim> claims = options.claims;
   for (std::size_t i = 0; i < options.paths.size(); ++i) {
-    claims.push_back({options.paths[i], cat("swap of rank ", options.identity.rank), space.bytes_on(i, bytes)});
+    claims.push_back({options.paths[i], cat("swap of rank ", options.identity.rank), space.bytes_on(i)});
   }
   check_free_space(claims);
   for (std::size_t i = 0; i < options.paths.size(); ++i) {
-    if (!space.stores_[i].file.reserve(space.bytes_on(i, bytes))) {
+    if (!space.stores_[i].file.reserve(space.bytes_on(i))) {
       space.notes_.push_back(cat(options.paths[i], ": the file system can't reserve space in advance"));
     }
   }
-  space.fill(bytes);
+  space.filling_.emplace();
   return space;
 }
 
-std::int64_t SwapSpace::bytes_on(std::size_t path, std::int64_t bytes) const {
+SwapSpace SwapSpace::open(const Options& options, const IoSystem& system) {
+  SwapSpace space = create(options, system);
+  for (std::int64_t left = space.bytes_; left > 0;) left = space.fill(left);
+  return space;
+}
+
+std::int64_t SwapSpace::bytes_on(std::size_t path) const {
   const auto count = static_cast<std::int64_t>(stores_.size());
-  if (count == 1) return bytes;
-  const std::int64_t stripes = divide_up(bytes, stripe_bytes_);
+  if (count == 1) return bytes_;
+  const std::int64_t stripes = divide_up(bytes_, stripe_bytes_);
   return (stripes - static_cast<std::int64_t>(path) + count - 1) / count * stripe_bytes_;
 }
 
-// Writes each file once, all paths at the same time.
-void SwapSpace::fill(std::int64_t bytes) {
-  const std::unique_ptr<Backing> pattern = make_plain_backing(kFillBytes, "swap pattern");
-  Hash hash;
-  for (std::int64_t i = 0; i < kFillBytes; i += static_cast<std::int64_t>(sizeof(std::uint64_t))) {
-    *reinterpret_cast<std::uint64_t*>(pattern->data() + i) = hash.add(static_cast<std::uint64_t>(i)).value();
-  }
-  std::vector<std::array<IoTicket, 2>> tickets(stores_.size());
-  for (std::int64_t at = 0, turn = 0; at < bytes; at += kFillBytes, ++turn) {
-    bool wrote = false;
-    for (std::size_t i = 0; i < stores_.size(); ++i) {
-      const std::int64_t mine = bytes_on(i, bytes);
-      if (at >= mine) continue;
-      IoTicket& ticket = tickets[i][static_cast<std::size_t>(turn % 2)];
-      ticket.wait();
-      stores_[i].engine->post(ticket, {IoDirection::kWrite, kSwapHeaderBytes + at, pattern->data(), std::min(kFillBytes, mine - at)});
-      wrote = true;
+// All paths at the same time.
+std::int64_t SwapSpace::fill(std::int64_t bytes) {
+  SLUICE_CHECK(filling_ && bytes > 0, bytes, " bytes to fill of a space of ", bytes_);
+  Filling& filling = *filling_;
+  if (!filling.pattern) {
+    filling.pattern = make_plain_backing(kFillBytes, "swap pattern");
+    Hash hash;
+    for (std::int64_t i = 0; i < kFillBytes; i += static_cast<std::int64_t>(sizeof(std::uint64_t))) {
+      *reinterpret_cast<std::uint64_t*>(filling.pattern->data() + i) = hash.add(static_cast<std::uint64_t>(i)).value();
     }
-    if (!wrote) break;
+    filling.tickets.resize(stores_.size());
   }
-  for (std::array<IoTicket, 2>& pair : tickets) {
+  const std::int64_t longest = bytes_on(0);
+  const std::int64_t end = std::min(longest, filling.at + divide_up(bytes, static_cast<std::int64_t>(stores_.size())));
+  for (; filling.at < end; filling.at += kFillBytes) {
+    for (std::size_t i = 0; i < stores_.size(); ++i) {
+      const std::int64_t mine = bytes_on(i);
+      if (filling.at >= mine) continue;
+      IoTicket& ticket = filling.tickets[i][static_cast<std::size_t>(filling.at / kFillBytes % 2)];
+      ticket.wait();
+      stores_[i].engine->post(
+          ticket, {IoDirection::kWrite, kSwapHeaderBytes + filling.at, filling.pattern->data(), std::min(kFillBytes, mine - filling.at)});
+    }
+  }
+  std::int64_t left = 0;
+  for (std::size_t i = 0; i < stores_.size(); ++i) left += std::max<std::int64_t>(0, bytes_on(i) - filling.at);
+  if (left > 0) return left;
+  for (std::array<IoTicket, 2>& pair : filling.tickets) {
     for (IoTicket& ticket : pair) ticket.wait();
   }
   for (const Store& store : stores_) store.file.sync();
+  filling_.reset();
+  return 0;
 }
 
 std::int64_t SwapSpace::extent_bytes(int extent) const {
@@ -134,6 +148,7 @@ std::int64_t SwapSpace::extent_bytes(int extent) const {
 
 void SwapSpace::post(IoTicket& ticket, IoDirection direction, int extent, std::int64_t from, std::byte* data, std::int64_t bytes) {
   const std::int64_t size = extent_bytes(extent);
+  SLUICE_CHECK(!filling_, "a transfer in a space that isn't filled yet");
   SLUICE_CHECK(from >= 0 && bytes > 0 && from <= size - bytes && from % alignment_ == 0 && bytes % alignment_ == 0, "bytes ", from, " to ",
                from + bytes, " of extent ", extent, ", which has ", size, "; alignment ", alignment_);
   std::int64_t at = extents_[static_cast<std::size_t>(extent)].offset + from;

@@ -324,6 +324,17 @@ TEST(SwapSpace, KeepsExtentsApartOnOneToThreePaths) {
   }
 }
 
+/// The same for another owner.
+SwapSpace::Options options_of_other(SwapSpace::Options wanted) {
+  wanted.identity.job += "-other";
+  return wanted;
+}
+
+/// What a path's file holds behind its owner's record.
+std::string tail_of(const SwapSpace& space, int path) {
+  return read_text(space.engine(path).path()).substr(static_cast<std::size_t>(kSwapHeaderBytes));
+}
+
 TEST(SwapSpace, AllOfItIsWrittenBeforeItIsUsed) {
   const TempDir dir;
   SwapSpace space = SwapSpace::open(options({dir.path()}, {{0, 20 * kMiB + 1}}));
@@ -335,6 +346,43 @@ TEST(SwapSpace, AllOfItIsWrittenBeforeItIsUsed) {
   EXPECT_NE(before.find_last_not_of('\0'), std::string::npos);
   EXPECT_NE(before.back(), '\0') << "a pattern, since zeros may not reach the disk";
   EXPECT_EQ(list_swap_files(dir.path(), kHost)[0].state, State::kInUse);
+}
+
+TEST(SwapSpace, IsFilledPieceByPieceBeforeItIsUsed) {
+  const TempDir dir;
+  make_directories(dir / "a");
+  make_directories(dir / "b");
+  for (const std::int64_t bytes : {std::int64_t{4096}, 37 * kMiB + 4096}) {
+    SwapSpace::Options wanted = options({dir / "a", dir / "b"}, {{0, bytes}});
+    wanted.engine.block_bytes = 768 * kKiB;  // stripes that don't divide what is written at a time
+    SwapSpace space = SwapSpace::create(wanted);
+    const auto memory = make_plain_backing(4096, "test");
+    IoTicket ticket;
+    EXPECT_THROW(space.post(ticket, kRead, 0, 0, memory->data(), 4096), LogicError);
+    std::int64_t before = bytes, left = 0;
+    int pieces = 0;
+    while ((left = space.fill(1)) > 0) {
+      EXPECT_LT(left, before);
+      before = left;
+      ++pieces;
+    }
+    EXPECT_EQ(pieces, bytes > kMiB ? 2 : 0) << "8 MiB on each path at a time";
+    EXPECT_THROW(space.fill(1), LogicError);
+    const SwapSpace at_once = SwapSpace::open(options_of_other(wanted));
+    EXPECT_EQ(space.bytes_written(), at_once.bytes_written());
+    for (const int path : {0, 1}) EXPECT_EQ(tail_of(space, path), tail_of(at_once, path));
+    space.post(ticket, kRead, 0, 0, memory->data(), 4096);
+    ticket.wait();
+  }
+}
+
+TEST(SwapSpace, WhoLeavesItHalfFilledLeavesNothing) {
+  const TempDir dir;
+  {
+    SwapSpace space = SwapSpace::create(options({dir.path()}, {{0, 20 * kMiB}}));
+    EXPECT_EQ(space.fill(1), 12 * kMiB);
+  }
+  EXPECT_TRUE(names_in(dir.path()).empty());
 }
 
 TEST(SwapSpace, StripesUseAllPathsEvenly) {
