@@ -745,7 +745,7 @@ TEST(Homes, ParametersAreReadAheadOfTheirUpload) {
 }
 
 /// With next_forward the first gather of updated parameters takes them from where they were updated: it waits for no write of theirs, and
-/// what waits there for its gather is no more than would have been read ahead for it. Later gathers read what was written.
+/// they stand there until both are through. Later gathers read what was written.
 TEST(Homes, UpdatedParametersAreUploadedFromWhereTheyWereUpdated) {
   for (const auto precision : {spec::Precision::kFp32, spec::Precision::kBf16}) {
     for (const int prefetch : {0, 1, 2}) {
@@ -755,7 +755,7 @@ TEST(Homes, UpdatedParametersAreUploadedFromWhereTheyWereUpdated) {
       const Clocks clocks(graph);
       std::map<int, BufferId> made;  // by updates, per chunk
       std::map<int, TaskId> written;
-      std::set<int> uploaded;
+      std::map<int, TaskId> uploaded;  // the first time
       std::size_t read_again = 0;
       for (TaskId id = 0; id < graph.tasks.size(); ++id) {
         const Task& task = graph.tasks[id];
@@ -769,7 +769,7 @@ TEST(Homes, UpdatedParametersAreUploadedFromWhereTheyWereUpdated) {
           ++read_again;
         }
         if (task.lane != Lane::kUpload) continue;
-        if (!uploaded.insert(task.chunk).second) {
+        if (!uploaded.emplace(task.chunk, id).second) {
           EXPECT_NE(source, made.at(task.chunk)) << graph.task_name(id);
           continue;
         }
@@ -777,6 +777,8 @@ TEST(Homes, UpdatedParametersAreUploadedFromWhereTheyWereUpdated) {
         EXPECT_FALSE(clocks.happens_before(written.at(task.chunk), id)) << graph.task_name(id);
       }
       EXPECT_EQ(uploaded.size(), inputs->layout().chunks().size());
+      for (const auto& [chunk, upload] : uploaded)
+        EXPECT_EQ(graph.buffers[made.at(chunk)].last, std::max(upload, written.at(chunk))) << "chunk " << chunk;
       EXPECT_GT(read_again, 5U) << "the backward gathers again";
     }
   }
