@@ -170,36 +170,36 @@ void StepGraph::dump(std::ostream& out) const {
   }
 }
 
-Clocks::Clocks(const StepGraph& graph) : graph_(graph), clocks_(graph.tasks.size()), position_(graph.tasks.size()) {
-  std::array<TaskId, kLaneCount> tail{};
-  tail.fill(kNone);
-  std::array<std::uint32_t, kLaneCount> length{};
+Clocks::Clocks(const StepGraph& graph) : Clocks() {
   for (TaskId id = 0; id < graph.tasks.size(); ++id) {
-    const Task& task = graph.tasks[id];
-    const auto lane = static_cast<std::size_t>(task.lane);
-    Clock clock{};
-    const auto join = [&](TaskId before) {
-      const Clock& other = clocks_[before];
-      for (std::size_t l = 0; l < kLaneCount; ++l) clock[l] = std::max(clock[l], other[l]);
-      const auto l = static_cast<std::size_t>(graph.tasks[before].lane);
-      clock[l] = std::max(clock[l], position_[before] + 1);
-    };
-    if (tail[lane] != kNone) {
-      if (is_asynchronous(task.lane)) {
-        clock = clocks_[tail[lane]];
-      } else {
-        join(tail[lane]);
-      }
+    add(graph.tasks[id].lane);
+    for (const TaskId on : graph.waits_of(graph.tasks[id])) {
+      SLUICE_CHECK(on < id, graph.task_name(id), " waits for the later ", graph.task_name(on));
+      wait(on);
     }
-    for (const TaskId wait : graph.waits_of(task)) join(wait);
-    clocks_[id] = clock;
-    position_[id] = length[lane]++;
-    tail[lane] = id;
   }
 }
 
-bool Clocks::happens_before(TaskId a, TaskId b) const {
-  return clocks_[b][static_cast<std::size_t>(graph_.tasks[a].lane)] > position_[a];
+void Clocks::add(Lane lane) {
+  const auto l = static_cast<std::size_t>(lane);
+  clocks_.emplace_back();
+  position_.push_back(length_[l]++);
+  lanes_.push_back(static_cast<std::uint8_t>(l));
+  if (tail_[l] != kNone) {
+    clocks_.back() = clocks_[tail_[l]];
+    if (!is_asynchronous(lane)) clocks_.back()[l] = position_.back();
+  }
+  tail_[l] = static_cast<TaskId>(clocks_.size()) - 1;
+}
+
+bool Clocks::wait(TaskId on) {
+  auto& clock = clocks_.back();
+  const std::size_t lane = lanes_[on];
+  if (clock[lane] > position_[on]) return false;
+  const auto& other = clocks_[on];
+  for (std::size_t l = 0; l < kLaneCount; ++l) clock[l] = std::max(clock[l], other[l]);
+  clock[lane] = std::max(clock[lane], position_[on] + 1);
+  return true;
 }
 
 BufferId GraphBuilder::add_buffer(const Buffer& buffer) {
@@ -215,15 +215,6 @@ void GraphBuilder::hold(BufferId buffer) {
   first = static_cast<TaskId>(graph_.tasks.size());
 }
 
-void GraphBuilder::add_wait(TaskId on, Clocks::Clock& clock) {
-  const auto lane = static_cast<std::size_t>(graph_.tasks[on].lane);
-  if (clock[lane] > position_[on]) return;  // implied
-  graph_.waits.push_back(on);
-  const Clocks::Clock& other = clocks_[on];
-  for (std::size_t l = 0; l < kLaneCount; ++l) clock[l] = std::max(clock[l], other[l]);
-  clock[lane] = std::max(clock[lane], position_[on] + 1);
-}
-
 TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses, TaskId after) {
   const TaskId id = static_cast<TaskId>(graph_.tasks.size());
   const auto lane = static_cast<std::size_t>(task.lane);
@@ -232,11 +223,6 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses, TaskId after
   task.first_wait = static_cast<std::uint32_t>(graph_.waits.size());
   task.governed_by = governor_ordinal_;
   if (is_communication(task.lane)) task.sequence = lane_sequence_[lane]++;
-  Clocks::Clock clock{};
-  if (lane_tail_[lane] != kNone) {
-    clock = clocks_[lane_tail_[lane]];
-    if (!is_asynchronous(task.lane)) clock[lane] = std::max(clock[lane], position_[lane_tail_[lane]] + 1);
-  }
   // Latest first: a later task's clock implies more.
   candidates_.clear();
   const auto candidate = [&](TaskId on) {
@@ -254,7 +240,10 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses, TaskId after
     }
   }
   std::sort(candidates_.begin(), candidates_.end(), std::greater<>());
-  for (const TaskId on : candidates_) add_wait(on, clock);
+  clocks_.add(task.lane);
+  for (const TaskId on : candidates_) {
+    if (clocks_.wait(on)) graph_.waits.push_back(on);
+  }
   task.wait_count = static_cast<std::uint32_t>(graph_.waits.size()) - task.first_wait;
   for (const Use& use : uses) {
     Buffer& buffer = graph_.buffers[use.buffer];
@@ -269,9 +258,6 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses, TaskId after
     }
     graph_.uses.push_back(use);
   }
-  clocks_.push_back(clock);
-  position_.push_back(lane_length_[lane]++);
-  lane_tail_[lane] = id;
   ordinal_.push_back(task.kind == TaskKind::kAgree ? agree_count_++ : std::int32_t{-1});
   graph_.tasks.push_back(task);
   return id;

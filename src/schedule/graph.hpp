@@ -188,19 +188,27 @@ class StepGraph {
   void dump(std::ostream& out) const;
 };
 
-/// Per task, for every lane, how many of that lane's tasks are certainly complete when it starts.
+/// Per task, for every lane, how many of that lane's tasks are certainly complete when it starts. Grows task by task, in linear order:
+/// add(), then wait() for each of its waits.
 class Clocks {
  public:
+  Clocks() { tail_.fill(kNone); }
   explicit Clocks(const StepGraph& graph);
+  /// The next task: it waits for what its lane's order says.
+  void add(Lane lane);
+  /// The task added last waits for the earlier `on`, too. False: that was implied already.
+  bool wait(TaskId on);
+  /// The last task on a lane; kNone before the first.
+  TaskId last_of(Lane lane) const { return tail_[static_cast<std::size_t>(lane)]; }
   /// Whether a is complete when b starts.
-  bool happens_before(TaskId a, TaskId b) const;
+  bool happens_before(TaskId a, TaskId b) const { return clocks_[b][lanes_[a]] > position_[a]; }
 
  private:
-  friend class GraphBuilder;
-  using Clock = std::array<std::uint32_t, kLaneCount>;
-  const StepGraph& graph_;
-  std::vector<Clock> clocks_;
-  std::vector<std::uint32_t> position_;
+  std::vector<std::array<std::uint32_t, kLaneCount>> clocks_;
+  std::vector<std::uint32_t> position_;  // on its lane
+  std::vector<std::uint8_t> lanes_;
+  std::array<TaskId, kLaneCount> tail_{};
+  std::array<std::uint32_t, kLaneCount> length_{};
 };
 
 /// Emits tasks in linear order. Waits are derived from the uses: a read waits for the last writer, a write for the last writer
@@ -215,10 +223,9 @@ class GraphBuilder {
   /// Appends `task` (its use and wait fields are filled here). `after`: a task that it waits for, whatever it uses.
   TaskId add_task(Task task, std::span<const Use> uses, TaskId after = kNone);
   /// The last task emitted on a lane; kNone before the first.
-  TaskId last_of(Lane lane) const { return lane_tail_[static_cast<std::size_t>(lane)]; }
+  TaskId last_of(Lane lane) const { return clocks_.last_of(lane); }
   /// From now on every task waits for this agree and is skipped if it (or one before it) cancels the step.
   void govern_by(TaskId agree);
-  std::int32_t agree_count() const { return agree_count_; }
   const StepGraph& graph() const { return graph_; }
   StepGraph finish() &&;
 
@@ -228,19 +235,11 @@ class GraphBuilder {
     std::array<TaskId, kLaneCount> readers;  // the last reader per lane since the last write
     Hazards() { readers.fill(kNone); }
   };
-  void add_wait(TaskId on, Clocks::Clock& clock);
 
   StepGraph graph_;
   std::vector<Hazards> hazards_;
-  std::vector<Clocks::Clock> clocks_;
-  std::vector<std::uint32_t> position_;
-  std::array<std::uint32_t, kLaneCount> lane_length_{};
+  Clocks clocks_;
   std::array<std::int32_t, kLaneCount> lane_sequence_{};
-  std::array<TaskId, kLaneCount> lane_tail_ = [] {
-    std::array<TaskId, kLaneCount> none{};
-    none.fill(kNone);
-    return none;
-  }();
   TaskId governor_ = kNone;
   std::int32_t governor_ordinal_ = -1;
   std::int32_t agree_count_ = 0;

@@ -248,47 +248,24 @@ void place(StepGraph& graph, int slack) {
 
   // Rebuild the waits with those of reuse, leaving out what others imply.
   std::sort(reuse_waits.begin(), reuse_waits.end());
-  using Clock = std::array<std::uint32_t, kLaneCount>;
-  std::vector<Clock> clocks(tasks);
-  std::vector<std::uint32_t> position(tasks);
-  std::array<TaskId, kLaneCount> tail{};
-  tail.fill(kNone);
-  std::array<std::uint32_t, kLaneCount> length{};
+  Clocks clocks;
   std::vector<TaskId> waits;
   waits.reserve(graph.waits.size() + reuse_waits.size() / 4);
   std::vector<TaskId> wanted;
   std::size_t next_reuse = 0;
   for (TaskId id = 0; id < tasks; ++id) {
     Task& task = graph.tasks[id];
-    const auto lane = static_cast<std::size_t>(task.lane);
-    Clock clock{};
-    const auto join = [&](TaskId on) {
-      for (std::size_t l = 0; l < kLaneCount; ++l) clock[l] = std::max(clock[l], clocks[on][l]);
-      const auto l = static_cast<std::size_t>(graph.tasks[on].lane);
-      clock[l] = std::max(clock[l], position[on] + 1);
-    };
-    if (tail[lane] != kNone) {
-      if (is_asynchronous(task.lane)) {
-        clock = clocks[tail[lane]];
-      } else {
-        join(tail[lane]);
-      }
-    }
     wanted.assign(graph.waits_of(task).begin(), graph.waits_of(task).end());
     for (; next_reuse < reuse_waits.size() && reuse_waits[next_reuse].first == id; ++next_reuse)
       wanted.push_back(reuse_waits[next_reuse].second);
     std::sort(wanted.begin(), wanted.end(), std::greater<>());
     task.first_wait = static_cast<std::uint32_t>(waits.size());
+    clocks.add(task.lane);
     for (const TaskId on : wanted) {
       SLUICE_CHECK(on < id, graph.task_name(id), " would wait for the later ", graph.task_name(on));
-      if (clock[static_cast<std::size_t>(graph.tasks[on].lane)] > position[on]) continue;
-      waits.push_back(on);
-      join(on);
+      if (clocks.wait(on)) waits.push_back(on);
     }
     task.wait_count = static_cast<std::uint32_t>(waits.size()) - task.first_wait;
-    clocks[id] = clock;
-    position[id] = length[lane]++;
-    tail[lane] = id;
   }
   graph.waits = std::move(waits);
 }
