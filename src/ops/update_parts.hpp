@@ -20,21 +20,11 @@ void check_update(const char* name, const Args& args, bool is_complete) {
 
 namespace cpu {
 
-/// kernel(args, factors, begin, end) over all elements on the context's threads, each moving `element_bytes`, and the rounded copy
-/// where there is one.
+/// kernel(args, factors, begin, end) over all elements on the context's threads, each element moving `element_bytes`.
 template <typename Args, typename Factors, typename Kernel>
 void run_update(const Context& ctx, const Args& args, const Factors& factors, std::int64_t element_bytes, Kernel kernel) {
   parallel_shares(threads_for_bytes(ctx.threads, element_bytes * args.n), args.n, kNormBlock,
-                  [&](std::int64_t begin, std::int64_t end, int) {
-                    if (args.copy == nullptr) return kernel(args, factors, begin, end);
-                    // In pieces that are still in the first cache when they are rounded.
-                    constexpr std::int64_t kPiece = 4 * kNormBlock;
-                    for (std::int64_t at = begin; at < end; at += kPiece) {
-                      const std::int64_t next = std::min(end, at + kPiece);
-                      kernel(args, factors, at, next);
-                      narrow({ctx.backend, ctx.isa, 1}, args.param + at, next - at, args.copy_dtype, args.copy + at);
-                    }
-                  });
+                  [&](std::int64_t begin, std::int64_t end, int) { kernel(args, factors, begin, end); });
 }
 
 }  // namespace cpu
