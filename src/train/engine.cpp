@@ -39,6 +39,10 @@ struct Engine::Impl {
         layout(model.params, grouping, given.plan.chunk_elements),
         ops(ops::make_cpu_context(given.plan.threads)) {
     ops.backend = given.backend;
+    if (given.isa) {
+      SLUICE_CHECK(*given.isa <= ops.isa, device::name_of(*given.isa), " on a processor with ", device::name_of(ops.isa));
+      ops.isa = *given.isa;
+    }
     if (given.training.precision == spec::Precision::kFp16) scaler.emplace(given.training.loss_scale);
   }
 

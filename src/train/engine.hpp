@@ -14,6 +14,7 @@
 #include "checkpoint/state.hpp"
 #include "chunks/layout.hpp"
 #include "comm/communicator.hpp"
+#include "device/cpu/cpu_device.hpp"
 #include "device/device.hpp"
 #include "memory/io/swap_space.hpp"
 #include "memory/ledger.hpp"
@@ -53,8 +54,9 @@ struct EngineSetup {
   TraceSink* trace = nullptr;
   schedule::Threading threading = schedule::Threading::kFolded;
   ops::Backend backend = ops::Backend::kCpu;
-  bool poison = false;         // tests
-  bool verify_graphs = false;  // tests and --dump-graph: prove order and freedom from races before running
+  std::optional<device::Isa> isa;  // benchmarks: narrower instructions than the processor's widest
+  bool poison = false;             // tests
+  bool verify_graphs = false;      // tests and --dump-graph: prove order and freedom from races before running
 };
 
 /// A contiguous part of one parameter's plane that this rank holds.
