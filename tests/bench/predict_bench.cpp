@@ -2,8 +2,10 @@
 //   predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS [NVME_PATH]
 // The plans differ in ZeRO stage, micro-batch and its order, chunk size, recomputation, update mode, and in what stands in host memory and,
 // with a path, on disk. Prints each plan, the median error, the rank correlation (Spearman) and how far the search's choice is from
-// the best measured.
+// the best measured; and the predicted process peak beside the measured one: the plan's arenas and what the profile found outside them
+// against the resident high water of making the engine and running it, of the rank with most.
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <vector>
 
@@ -33,6 +36,37 @@ struct Outcome {
   std::string name;
   double predicted = 0;
   double measured = 0;
+  std::int64_t predicted_bytes = 0;
+  std::int64_t measured_bytes = 0;
+  double time_error() const { return predicted / measured - 1; }
+  double bytes_error() const { return static_cast<double>(predicted_bytes) / static_cast<double>(measured_bytes) - 1; }
+};
+
+/// Bytes of "Key:   123 kB" in /proc/self/status.
+std::int64_t status_bytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) == 0) return std::atoll(line.c_str() + key.size()) * kKiB;
+  }
+  throw EnvironmentError(cat("/proc/self/status has no ", key));
+}
+
+/// The most bytes resident since it was made. A rank that reads another's window has its pages resident as well: they are the other's.
+class PeakBytes {
+ public:
+  PeakBytes() {
+    malloc_trim(0);  // what the search has given back
+    std::ofstream file("/proc/self/clear_refs");
+    if (!(file << 5 << std::flush)) throw EnvironmentError("/proc/self/clear_refs can't be written, so no peak is measured");
+    shared_before_ = status_bytes("RssShmem:");
+  }
+  std::int64_t now(std::int64_t own_window) const {
+    const std::int64_t shared = status_bytes("RssShmem:") - shared_before_;
+    return status_bytes("VmHWM:") - std::max<std::int64_t>(0, shared - own_window);
+  }
+
+ private:
+  std::int64_t shared_before_ = 0;
 };
 
 std::vector<double> ranks_of(const std::vector<double>& values) {
@@ -58,6 +92,7 @@ double spearman(const std::vector<Outcome>& outcomes) {
 }
 
 Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const spec::MachineSpec& machine, int steps) {
+  const PeakBytes peak;
   train::Engine engine(setup);
   engine.initialise(1);
   const auto& graph = engine.graph(schedule::GraphKind::kStep);
@@ -87,6 +122,10 @@ Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const sp
   }
   std::sort(seconds.begin(), seconds.end());
   outcome.measured = seconds[seconds.size() / 2];
+  const auto arenas = engine.arena_bytes();
+  outcome.predicted_bytes = arenas[0] + arenas[1] + machine.unplanned_bytes;
+  for (const std::string& bytes : world.all_gather(cat(peak.now(arenas[0]))))
+    outcome.measured_bytes = std::max<std::int64_t>(outcome.measured_bytes, std::atoll(bytes.c_str()));
   return outcome;
 }
 
@@ -165,8 +204,9 @@ int main_of(int argc, char** argv) {
     if (is_choice) chosen = outcomes.back().measured;
     const Outcome& o = outcomes.back();
     if (world->rank() == 0) {
-      std::printf("%s%s: predicted %.1f ms, measured %.1f ms, error %+.0f %%\n", is_choice ? "chosen: " : "", o.name.c_str(),
-                  o.predicted * 1e3, o.measured * 1e3, 100 * (o.predicted / o.measured - 1));
+      std::printf("%s%s: predicted %.1f ms, measured %.1f ms, error %+.0f %%; peak predicted %s, measured %s, error %+.1f %%\n",
+                  is_choice ? "chosen: " : "", o.name.c_str(), o.predicted * 1e3, o.measured * 1e3, 100 * o.time_error(),
+                  format_bytes(o.predicted_bytes).c_str(), format_bytes(o.measured_bytes).c_str(), 100 * o.bytes_error());
       std::fflush(stdout);
     }
   };
@@ -196,15 +236,19 @@ int main_of(int argc, char** argv) {
     add(plan::search(request).plan, false);
   }
   if (world->rank() == 0) {
-    std::vector<double> errors;
+    std::vector<double> errors, bytes_errors;
     double best = outcomes[0].measured;
     for (const Outcome& o : outcomes) {
-      errors.push_back(std::abs(o.predicted / o.measured - 1));
+      errors.push_back(std::abs(o.time_error()));
+      bytes_errors.push_back(std::abs(o.bytes_error()));
       best = std::min(best, o.measured);
     }
     std::sort(errors.begin(), errors.end());
     std::printf("%zu plans: median error %.0f %%, rank correlation %.2f, chosen plan %.0f %% above the best measured\n", outcomes.size(),
                 100 * errors[errors.size() / 2], spearman(outcomes), 100 * (chosen / best - 1));
+    std::sort(bytes_errors.begin(), bytes_errors.end());
+    std::printf("process peak: median error %.1f %%, worst %.1f %%; %s outside the arenas\n", 100 * bytes_errors[bytes_errors.size() / 2],
+                100 * bytes_errors.back(), format_bytes(measurement.machine.unplanned_bytes).c_str());
   }
   return 0;
 }
