@@ -46,6 +46,10 @@ class FaultyIo final : public IoSystem {
   /// While held, requests of the direction get no further than the call that makes them.
   void hold(IoDirection direction) { held_[at(direction)] = true; }
   void release(IoDirection direction) { held_[at(direction)] = false; }
+  /// Waits until `calls` calls of the direction stand held. One submits many requests, and an aio service makes one at a time.
+  void await_held(IoDirection direction, int calls) const {
+    while (standing_[at(direction)] < calls) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
   /// The most requests that were in flight at once, and all of them, since arm().
   int most_in_flight(IoDirection direction) const {
     return locked([&] { return most_[at(direction)]; });
@@ -144,7 +148,9 @@ class FaultyIo final : public IoSystem {
     most_[at(direction)] = std::max(most_[at(direction)], in_flight_[at(direction)]);
   }
   void wait_while_held(IoDirection direction) const {
+    ++standing_[at(direction)];
     while (held_[at(direction)]) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    --standing_[at(direction)];
   }
   std::int64_t call(IoDirection direction, std::int64_t bytes, const std::function<std::int64_t(std::int64_t)>& real) const {
     locked([&] { book(direction, 1); });
@@ -167,6 +173,7 @@ class FaultyIo final : public IoSystem {
   mutable std::array<int, 2> in_flight_{};
   mutable std::array<int, 2> most_{};
   std::array<std::atomic<bool>, 2> held_{};
+  mutable std::array<std::atomic<int>, 2> standing_{};
   mutable std::map<io_context*, std::deque<io_event>> invented_;  // completions of requests that the kernel never saw
   struct Claim {
     std::int64_t whole;
