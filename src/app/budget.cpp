@@ -24,7 +24,7 @@ std::int64_t state_bytes(const model::Model& model, const spec::TrainingSpec& tr
   const std::int64_t master = working == 4 ? 0 : 4;
   std::int64_t bytes = 0;
   for (std::size_t p = 0; p < model.params.size(); ++p) {
-    const std::int64_t states = grouping.trains(static_cast<int>(p)) ? master + 4 + 4 * grouping.moments : 0;
+    const std::int64_t states = grouping.trains(static_cast<int>(p)) ? master + 4 + std::int64_t{4} * grouping.moments : 0;
     bytes += (working + states) * model.params[p].elements();
   }
   return bytes;

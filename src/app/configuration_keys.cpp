@@ -464,7 +464,7 @@ std::optional<std::vector<double>> KeyTree::numbers(const std::string& path, std
 }
 
 std::optional<std::string> KeyTree::one_of(const std::string& path, const std::vector<std::string>& known) {
-  const std::optional<std::string> word = text(path);
+  std::optional<std::string> word = text(path);
   if (!word || std::find(known.begin(), known.end(), *word) != known.end()) return word;
   const std::string near = spec::nearest_word(*word, known);
   problem(path, cat("found \"", *word, "\", expected one of ", joined(known),
@@ -533,7 +533,7 @@ std::optional<bool> KeyTree::trainer_flag(const std::string& name) {
 }
 
 std::optional<std::string> KeyTree::trainer_one_of(const std::string& name, const std::vector<std::string>& known) {
-  const std::optional<std::string> word = trainer_text(name);
+  std::optional<std::string> word = trainer_text(name);
   if (!word || std::find(known.begin(), known.end(), *word) != known.end()) return word;
   trainer_problem(name, cat("found \"", *word, "\", expected one of ", joined(known)));
   return std::nullopt;

@@ -260,7 +260,7 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
     return "it updates in backward, which can neither clip nor skip an overflow";
   if (plan.uses_tier(spec::Tier::kDisk) && request.configuration->nvme_paths.empty())
     return "it keeps states on disk, and no path is given; give --nvme-path DIR";
-  if (const std::string problem =
+  if (std::string problem =
           plan::plan_problem(plan, plan_request(*request.configuration, *request.model, {}, request.budget, request.threads, ranks));
       !problem.empty()) {
     return problem;

@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kGlobalBatchKey = "train_batch_size";
-constexpr std::int64_t kHashedBytes = 64 * 1024;  // at either end of a data file: cheap on any file system, and edits show there
+constexpr std::int64_t kHashedBytes = 64 << 10;  // at either end of a data file: cheap on any file system, and edits show there
 
 /// A file descriptor that closes itself; close() where its result counts.
 class File {

@@ -14,7 +14,7 @@ std::recursive_mutex& library_mutex() {
   static std::recursive_mutex mutex;
   // Before any other call. After a failed H5Fclose (disk full) the library's own clean-up at exit crashes, and there is nothing for it to
   // do: everything is closed by its handle. Refused where a host program uses HDF5 already; then the clean-up is that program's.
-  [[maybe_unused]] static const herr_t status = H5dont_atexit();
+  [[maybe_unused]] static const herr_t kStatus = H5dont_atexit();
   return mutex;
 }
 

@@ -48,7 +48,7 @@ struct RankBoard {
   };
   alignas(64) std::atomic<std::uint64_t> published{0};
   alignas(64) std::atomic<std::uint64_t> finished{0};
-  std::array<Slot, kSlots> slots;
+  std::array<Slot, kSlots> slots{};
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "boards are shared between processes");
 
@@ -92,6 +92,8 @@ class ExchangeChannel final : public Channel {
   /// `messages` may be null when all peers can address all of each other's memory.
   ExchangeChannel(std::string name, int rank, int size, std::unique_ptr<PeerMemory> memory, std::unique_ptr<PeerMessages> messages,
                   double silence_limit_seconds = kSilenceLimitSeconds);
+  ExchangeChannel(const ExchangeChannel&) = delete;
+  ExchangeChannel& operator=(const ExchangeChannel&) = delete;
   ~ExchangeChannel() override;
 
   Ticket post_gather(const void* slice, void* region, std::span<const std::int64_t> bounds) override;

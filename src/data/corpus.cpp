@@ -12,7 +12,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::int64_t kPieceTokens = 256 * 1024;  // of what is looked through
+constexpr std::int64_t kPieceTokens = 256 << 10;  // of what is looked through
 
 }  // namespace
 
@@ -217,7 +217,7 @@ std::vector<std::int64_t> Corpus::begins_within(std::int64_t begin, std::int64_t
 }
 
 void Corpus::for_documents(const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& see) const {
-  constexpr std::int64_t kPiece = 64 * 1024;
+  constexpr std::int64_t kPiece = 64 << 10;
   std::vector<std::int64_t> begins(static_cast<std::size_t>(std::min(documents(), kPiece)) + 1);
   for (std::int64_t first = 0; first < documents(); first += kPiece) {
     const std::int64_t count = std::min(documents() - first, kPiece);

@@ -11,12 +11,10 @@ namespace {
 constexpr std::uint32_t kRounds = 10;  // four suffice for large halves; tiny ones need more to look random
 }
 
-Permutation::Permutation(std::int64_t count, std::uint64_t seed, std::int64_t epoch) : count_(static_cast<std::uint64_t>(count)) {
+Permutation::Permutation(std::int64_t count, std::uint64_t seed, std::int64_t epoch)
+    : count_(static_cast<std::uint64_t>(count)), key_(rng_key(seed, RngPurpose::kShuffle, static_cast<std::uint64_t>(epoch))) {
   SLUICE_CHECK(count >= 1 && count <= std::int64_t{1} << 62, "a permutation of ", count);
   half_bits_ = std::max(1U, (static_cast<unsigned>(std::bit_width(count_ - 1)) + 1) / 2);
-  const auto key = rng_key(seed, RngPurpose::kShuffle, static_cast<std::uint64_t>(epoch));
-  key_[0] = key[0];
-  key_[1] = key[1];
 }
 
 std::int64_t Permutation::operator()(std::int64_t place) const {
@@ -27,7 +25,7 @@ std::int64_t Permutation::operator()(std::int64_t place) const {
     std::uint64_t left = value >> half_bits_;
     std::uint64_t right = value & mask;
     for (std::uint32_t round = 0; round < kRounds; ++round) {
-      const Philox4 words = philox({static_cast<std::uint32_t>(right), round, 0, 0}, {key_[0], key_[1]});
+      const Philox4 words = philox({static_cast<std::uint32_t>(right), round, 0, 0}, key_);
       const std::uint64_t next = left ^ (words[0] & mask);
       left = right;
       right = next;

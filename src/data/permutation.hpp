@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 
 namespace sluice::data {
@@ -20,7 +21,7 @@ class Permutation {
  private:
   std::uint64_t count_;
   unsigned half_bits_;
-  std::uint32_t key_[2];
+  std::array<std::uint32_t, 2> key_;
 };
 
 }  // namespace sluice::data

@@ -33,9 +33,9 @@ enum class Order : std::uint8_t { kSequential, kShuffled };
 
 /// Rows of one rank's micro-batch to be filled, row-major.
 struct Rows {
-  std::int32_t* inputs;                     // [micro_batch, T]
-  std::int32_t* targets;                    // [micro_batch, T], inputs one token further
-  std::int64_t* sample_ids;                 // [micro_batch]
+  std::int32_t* inputs = nullptr;           // [micro_batch, T]
+  std::int32_t* targets = nullptr;          // [micro_batch, T], inputs one token further
+  std::int64_t* sample_ids = nullptr;       // [micro_batch]
   std::int32_t* document_starts = nullptr;  // [micro_batch, T], as ops::DocumentStarts; null: documents aren't kept apart
 };
 

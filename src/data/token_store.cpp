@@ -263,7 +263,7 @@ void TokenStore::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t*
     std::fill_n(out, count, std::uint8_t{1});
     return;
   }
-  std::array<std::uint8_t, 8 * 1024> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
+  std::array<std::uint8_t, 8 << 10> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t at = begin + done;
     const std::int64_t n = std::min<std::int64_t>(count - done, 8 * static_cast<std::int64_t>(piece.size()) - at % 8);

@@ -14,7 +14,7 @@ namespace {
 /// Characters for bytes, and bytes (or -1) for the characters below U+0144.
 struct ByteAlphabet {
   std::array<std::string, 256> characters;
-  std::array<std::int16_t, 0x144> bytes;
+  std::array<std::int16_t, 0x144> bytes{};
 
   ByteAlphabet() {
     bytes.fill(-1);

@@ -48,6 +48,7 @@ class Bpe {
   explicit Bpe(BpeSettings settings);
   Bpe(const Bpe&) = delete;
   Bpe& operator=(const Bpe&) = delete;
+  ~Bpe() = default;
 
   /// Appends the ids of a word of valid UTF-8, in O(n log n). Characters that have neither a token nor bytes nor an unknown token give
   /// none. Throws RequestError where `unknown` itself isn't in the vocabulary.

@@ -130,7 +130,7 @@ class Parser {
     return take().text;
   }
   std::string expect_new_name() {
-    const std::string name = expect_any_name();
+    std::string name = expect_any_name();
     if (holds(std::array{"true"sv, "false"sv, "none"sv, "True"sv, "False"sv, "None"sv, "loop"sv}, name))
       fail(cat("\"", name, "\" can't be set"));
     assigned_.insert(name);

@@ -308,9 +308,7 @@ std::string json_quoted(std::string_view text, bool ascii) {
         out += "\\f";
         break;
       default:
-        if (c.code >= 0 && c.code < 0x20) {
-          out += hex("\\u%04x", c.code);
-        } else if (c.code < 0x7F || !ascii) {
+        if (const bool is_control = c.code >= 0 && c.code < 0x20; !is_control && (c.code < 0x7F || !ascii)) {
           out.append(text.substr(at, c.bytes));
         } else if (c.code < 0x10000) {
           out += hex("\\u%04x", c.code);

@@ -283,7 +283,8 @@ Value make_dict(Budget& budget, std::vector<std::pair<Value, Value>> items) {
     check_storable(budget, value);
     depth = std::max({depth, key.depth(), value.depth()});
     // A later value of the same key replaces the earlier one in its place.
-    const auto same = std::find_if(dict.items.begin(), dict.items.end(), [&](const auto& each) { return equal(budget, each.first, key); });
+    const auto same = std::find_if(dict.items.begin(), dict.items.end(),
+                                   [&, &wanted = key](const auto& each) { return equal(budget, each.first, wanted); });
     if (same == dict.items.end()) {
       dict.items.emplace_back(std::move(key), std::move(value));
     } else {

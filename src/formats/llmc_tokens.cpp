@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "llm.c's files are lit
 namespace {
 constexpr std::int32_t kLlama3Magic = 20240801;
 constexpr const char* kUnfinished = ".unfinished";
-constexpr std::size_t kPendingTokens = 512 * 1024;
+constexpr std::size_t kPendingTokens = 512 << 10;
 }  // namespace
 
 LlmcTokens::LlmcTokens(const std::string& path) : file_(path) {
@@ -47,7 +47,7 @@ LlmcTokens::LlmcTokens(const std::string& path) : file_(path) {
 
 void LlmcTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count, path(), ": tokens [", begin, ", ", begin + count, ") of ", tokens_);
-  std::array<std::uint16_t, 8 * 1024> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
+  std::array<std::uint16_t, 8 << 10> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(piece.size()));
     file_.read(kLlmcHeaderBytes + 2 * (begin + done), piece.data(), 2 * n);

@@ -27,7 +27,7 @@ constexpr std::int64_t kCodeAt = 17;
 constexpr std::int64_t kSequencesAt = 18;
 constexpr std::int64_t kDocumentsAt = 26;
 constexpr std::int64_t kHeaderBytes = 34;
-constexpr std::int64_t kPiece = 8 * 1024;  // entries or tokens that are read at once
+constexpr std::int64_t kPiece = 8 << 10;  // entries or tokens that are read at once
 constexpr std::int64_t kShortVocabulary = 65500;
 constexpr std::uint8_t kCodeI32 = 4;
 constexpr std::uint8_t kCodeU16 = 8;
@@ -209,7 +209,7 @@ void MegatronTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* 
       if (!std::in_range<std::int32_t>(id) || id < 0)
         throw FormatError(path(), cat("byte ", (begin + i) * width_, ", token ", begin + i, ": found ", std::int64_t{id},
                                       ", expected 0 to ", std::numeric_limits<std::int32_t>::max()));
-      out[i] = static_cast<std::int32_t>(id);
+      out[i] = static_cast<std::int32_t>(id);  // NOLINT(bugprone-signed-char-misuse): of one byte, a number all the same
     });
   };
   switch (code_) {

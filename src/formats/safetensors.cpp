@@ -148,7 +148,7 @@ void check_coverage(const std::string& path, std::vector<const TensorInfo*> tens
 }
 
 std::string parse_file_name(const std::string& index, const std::string& tensor, const json& value) {
-  const std::string name = value.is_string() ? value.get<std::string>() : std::string();
+  std::string name = value.is_string() ? value.get<std::string>() : std::string();
   if (name.empty() || name.find('/') != std::string::npos || name == "..") {
     throw FormatError(index, cat("tensor \"", tensor, "\": found ", shown(value), ", expected the name of a file beside the index"));
   }
@@ -288,7 +288,7 @@ void Safetensors::read_f32(const TensorInfo& tensor, std::int64_t first, std::in
   if (!is_f16 && tensor.dtype != "BF16") {
     throw FormatError(file.path(), cat("tensor \"", tensor.name, "\": found dtype ", tensor.dtype, ", expected F32, F16 or BF16"));
   }
-  std::array<std::uint16_t, 32 * 1024> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
+  std::array<std::uint16_t, 32 << 10> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(piece.size()));
     file.read(tensor.begin + 2 * (first + done), piece.data(), 2 * n);

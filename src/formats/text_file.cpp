@@ -11,7 +11,7 @@ TextPlace place_in_text(const InputFile& file, std::int64_t offset) {
   SLUICE_CHECK(offset >= 0 && offset <= file.size(), file.path(), ": byte ", offset, " of ", file.size());
   TextPlace place;
   std::int64_t line_begin = 0;
-  std::vector<char> piece(64 * 1024);
+  std::vector<char> piece(64 << 10);
   for (std::int64_t at = 0; at < offset;) {
     const std::int64_t n = std::min<std::int64_t>(offset - at, static_cast<std::int64_t>(piece.size()));
     file.read(at, piece.data(), n);

@@ -72,7 +72,7 @@ std::vector<AddedToken> read_added_decoder(const json& list, const std::string& 
     if (!value.is_object()) mistyped(source, key, value, "an object with \"content\"");
     const std::optional<std::string> content = read_token(value, source, "content");
     if (!content) mistyped(source, key, value, "an object with \"content\"");
-    const auto flag = [&](const char* flag_key) { return read_flag(value, source, flag_key).value_or(false); };
+    const auto flag = [&, &token = value](const char* flag_key) { return read_flag(token, source, flag_key).value_or(false); };
     tokens.push_back({.id = std::stoi(id),
                       .content = *content,
                       .single_word = flag("single_word"),

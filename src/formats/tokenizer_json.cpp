@@ -665,7 +665,7 @@ class JsonTokenizer final : public Tokenizer {
       }
       Pieces& pieces = scratch.pieces;
       if (parts.size() == 1) {
-        pieces.section = std::move(section);
+        pieces.section = std::move(section);  // NOLINT(bugprone-use-after-move): of the only part
       } else {
         pieces.section.text = section.text.substr(part.begin, part.end - part.begin);
         pieces.section.from_start = section.from_start > part.begin ? section.from_start - part.begin : 0;

@@ -18,11 +18,11 @@
 namespace sluice::formats {
 namespace {
 
-constexpr std::size_t kLongestPattern = 64 * 1024;
+constexpr std::size_t kLongestPattern = 64 << 10;
 constexpr std::size_t kDeepestGroup = 100;
-constexpr std::uint32_t kMatchLimit = 50'000'000;             // steps of one match; a long run of blanks takes one a character
-constexpr std::size_t kJitStackStart = 64 * 1024;             // bytes
-constexpr std::size_t kJitStackLimit = 256u * 1024u * 1024u;  // bytes
+constexpr std::uint32_t kMatchLimit = 50'000'000;  // steps of one match; a long run of blanks takes one a character
+constexpr std::size_t kJitStackStart = 64 << 10;   // bytes
+constexpr std::size_t kJitStackLimit = 256 << 20;  // bytes
 
 /// Oniguruma's \w inside of a class: Alphabetic, marks, decimal digits and connectors. Outside of one it takes six superscripts and
 /// fractions of Latin-1 too.

@@ -300,7 +300,7 @@ void decode_tokens(const Decoder& decoder, std::vector<std::string>& tokens) {
     case Decoder::Kind::kByteLevel: {
       std::string bytes;
       for (const std::string& token : tokens) bytes += byte_level_bytes(token).value_or(token);
-      tokens.assign(1, std::move(bytes));
+      tokens.assign(1, bytes);
       return;
     }
     case Decoder::Kind::kReplace:
@@ -314,7 +314,7 @@ void decode_tokens(const Decoder& decoder, std::vector<std::string>& tokens) {
     case Decoder::Kind::kFuse: {
       std::string all;
       for (const std::string& token : tokens) all += token;
-      tokens.assign(1, std::move(all));
+      tokens.assign(1, all);
       return;
     }
     case Decoder::Kind::kStrip:

@@ -22,7 +22,7 @@ struct Pattern {
 struct StageScratch {
   struct Segment {
     ByteRange range;
-    bool is_match;
+    bool is_match = false;
   };
   RegexScratch regex;
   std::vector<ByteRange> matches;

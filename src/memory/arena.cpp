@@ -24,6 +24,8 @@ class PlainBacking final : public Backing {
     // Large ranges are walked front to back; big pages spare the table walks where the kernel gives them.
     madvise(address, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
   }
+  PlainBacking(const PlainBacking&) = delete;
+  PlainBacking& operator=(const PlainBacking&) = delete;
   ~PlainBacking() override {
     if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
   }

@@ -35,9 +35,9 @@ std::unique_ptr<Segment> make_embedding_segment(const EmbeddingOptions& options)
 /// backward from x: one pass over [tokens, C] (8 C bytes a token beside 24 C^2 flops) for a quarter less saved memory; its statistics come
 /// with it.
 struct AttentionOptions {
-  std::int64_t layer, hidden, heads, kv_heads, head_dim;
-  std::int64_t window;  // as ops::AttentionShape
-  double attention_dropout, residual_dropout;
+  std::int64_t layer = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t window = 0;  // as ops::AttentionShape
+  double attention_dropout = 0, residual_dropout = 0;
   std::vector<float> inverse_frequencies;  // [head_dim / 2], model/rotary.hpp; empty: not turned
   NormOptions norm;
   std::vector<LinearOptions> qkv;
@@ -49,9 +49,9 @@ std::unique_ptr<Segment> make_attention_segment(AttentionOptions options, const 
 /// y = x + dropout(down(activation(up(norm(x))))), with a gate for silu(gate) * up. Saves the outputs of up and gate; the normed x and the
 /// activation are computed again in backward: passes without a product, for less than half of the memory that saving them takes.
 struct MlpOptions {
-  std::int64_t layer, hidden, ffn;
-  Activation activation;
-  double residual_dropout;
+  std::int64_t layer = 0, hidden = 0, ffn = 0;
+  Activation activation = Activation::kGelu;
+  double residual_dropout = 0;
   NormOptions norm;
   LinearOptions gate, up, down;
 };
@@ -60,9 +60,9 @@ std::unique_ptr<Segment> make_mlp_segment(const MlpOptions& options, const Modul
 /// Cross-entropy of norm(x) W^T in row tiles, so that [tokens, vocab] never exists. W [vocab, C] (the token table where the head is tied).
 /// Gradients come with the loss (kForwardBackward).
 struct HeadOptions {
-  std::int64_t vocab, hidden;
+  std::int64_t vocab = 0, hidden = 0;
   NormOptions norm;
-  int weight;
+  int weight = -1;
 };
 std::unique_ptr<Segment> make_head_segment(const HeadOptions& options);
 

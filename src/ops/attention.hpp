@@ -19,7 +19,7 @@ namespace sluice::ops {
 /// dropout On the probabilities after the softmax: keep-mask of (sample, head h, query q, key k): word k % 4 of
 ///         philox({k / 4, q, sample low 32 bits, h << 16 | sample bits 32-47}, site.key), as in dropout.hpp.
 struct AttentionShape {
-  std::int64_t rows, tokens, heads, head_dim;
+  std::int64_t rows = 0, tokens = 0, heads = 0, head_dim = 0;
   std::int64_t kv_heads = heads;  // a divisor of heads
   std::int64_t window = 0;        // tokens that a token sees, itself included; 0: all up to itself
   std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }

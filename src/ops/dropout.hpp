@@ -19,9 +19,9 @@ struct DropoutSite {
 /// Which global sample each row of a micro-batch is, and where its tokens stand: rows [rows, tokens] with token t of row b at
 /// position first_position + t of sample sample_ids[b], whatever documents the row holds. Those are attention's alone.
 struct RowPositions {
-  const std::int64_t* sample_ids;
-  std::int64_t rows;
-  std::int64_t tokens;
+  const std::int64_t* sample_ids = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t tokens = 0;
   std::int64_t first_position = 0;
   DocumentStarts document_starts = nullptr;
 };

@@ -9,7 +9,7 @@ namespace sluice::ops {
 /// The heads to be turned: [rows, tokens] tokens `ld` floats apart, each beginning with `heads` vectors of head_dim (even). Token t of a
 /// row stands at position first_position + t, or, where rows hold several documents, at first_position + t - document_starts[b, t].
 struct RopeShape {
-  std::int64_t rows, tokens, heads, head_dim, ld;
+  std::int64_t rows = 0, tokens = 0, heads = 0, head_dim = 0, ld = 0;
   std::int64_t first_position = 0;
   DocumentStarts document_starts = nullptr;
 

@@ -16,7 +16,7 @@ using spec::MicroBatchOrder;
 using spec::Tier;
 using spec::UpdateMode;
 
-constexpr std::int64_t kLeastChunk = 64 * 1024;  // elements: 256 KiB in f32
+constexpr std::int64_t kLeastChunk = 64 << 10;  // elements: 256 KiB in f32
 
 std::size_t at(Tier tier) {
   return static_cast<std::size_t>(tier);

@@ -26,6 +26,7 @@ struct BuildContext {
   BuildContext(GraphKind graph_kind, const BuildInputs& inputs);
   BuildContext(const BuildContext&) = delete;
   BuildContext& operator=(const BuildContext&) = delete;
+  ~BuildContext() = default;
 
   bool trains(int param) const { return layout.grouping().trains(param); }
   bool gathers_working() const { return plan.zero_stage == 3; }

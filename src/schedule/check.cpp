@@ -312,8 +312,7 @@ void check_meetings(std::span<const StepGraph* const> classes) {
     ++pending[to];
   };
   for (std::size_t c = 0; c < classes.size(); ++c) {
-    std::array<TaskId, kLaneCount> tail{};
-    tail.fill(kNone);
+    LaneTasks tail = kNoTasks;
     for (TaskId id = 0; id < classes[c]->tasks.size(); ++id) {
       const Task& task = classes[c]->tasks[id];
       TaskId& previous = tail[static_cast<std::size_t>(task.lane)];

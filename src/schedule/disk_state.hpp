@@ -19,6 +19,7 @@ class DiskState {
   DiskState(memory::SwapSpace space, std::size_t persistent_buffers);
   DiskState(const DiskState&) = delete;
   DiskState& operator=(const DiskState&) = delete;
+  ~DiskState() = default;
 
   /// Starts moving the first `bytes` of a disk buffer, rounded up to kDiskAlignment, from or to memory that has room for as many and is
   /// so aligned. Doesn't wait: the memory belongs to the transfer until `ticket` is complete.

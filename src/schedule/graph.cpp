@@ -252,7 +252,7 @@ TaskId GraphBuilder::add_task(Task task, std::span<const Use> uses, TaskId after
     Hazards& hazards = hazards_[use.buffer];
     if (use.access != Access::kRead) {
       hazards.writer = id;
-      hazards.readers.fill(kNone);
+      hazards.readers = kNoTasks;
     } else {
       hazards.readers[lane] = id;
     }

@@ -54,6 +54,12 @@ bool is_asynchronous(Lane lane);
 using TaskId = std::uint32_t;
 using BufferId = std::uint32_t;
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
+using LaneTasks = std::array<TaskId, kLaneCount>;  // a task or kNone per lane
+inline constexpr LaneTasks kNoTasks = [] {
+  LaneTasks none{};
+  none.fill(kNone);
+  return none;
+}();
 
 inline constexpr std::int64_t kBufferAlignment = 64;  // bytes: a cache line, and the widest vector
 inline constexpr std::int64_t kDiskAlignment = 4096;  // bytes: every disk's sectors divide it, and a page
@@ -192,7 +198,7 @@ class StepGraph {
 /// add(), then wait() for each of its waits.
 class Clocks {
  public:
-  Clocks() { tail_.fill(kNone); }
+  Clocks() = default;
   explicit Clocks(const StepGraph& graph);
   /// The next task: it waits for what its lane's order says.
   void add(Lane lane);
@@ -207,7 +213,7 @@ class Clocks {
   std::vector<std::array<std::uint32_t, kLaneCount>> clocks_;
   std::vector<std::uint32_t> position_;  // on its lane
   std::vector<std::uint8_t> lanes_;
-  std::array<TaskId, kLaneCount> tail_{};
+  LaneTasks tail_ = kNoTasks;
   std::array<std::uint32_t, kLaneCount> length_{};
 };
 
@@ -232,8 +238,7 @@ class GraphBuilder {
  private:
   struct Hazards {
     TaskId writer = kNone;
-    std::array<TaskId, kLaneCount> readers;  // the last reader per lane since the last write
-    Hazards() { readers.fill(kNone); }
+    LaneTasks readers = kNoTasks;  // the last since the last write
   };
 
   StepGraph graph_;

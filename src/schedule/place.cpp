@@ -175,8 +175,7 @@ void place(StepGraph& graph, int slack) {
   const std::size_t tasks = graph.tasks.size();
   // First user per buffer, last one per buffer and lane, and the compute tasks before every task.
   std::vector<TaskId> first_user(graph.buffers.size(), kNone);
-  std::vector<std::array<TaskId, kLaneCount>> last_user(graph.buffers.size());
-  for (auto& users : last_user) users.fill(kNone);
+  std::vector<LaneTasks> last_user(graph.buffers.size(), kNoTasks);
   std::vector<std::uint32_t> compute_before(tasks);
   std::vector<TaskId> compute_tasks;
   for (TaskId id = 0; id < tasks; ++id) {

@@ -27,7 +27,7 @@ constexpr std::array<GraphKind, 5> kGraphs{GraphKind::kStep, GraphKind::kFlush, 
                                            GraphKind::kSave};
 // Of a rank's swap files between two looks whether to go on: five seconds where eight ranks share a disk of 100 MB/s.
 constexpr std::int64_t kFillBytes = 64 * kMiB;
-constexpr std::int64_t kFillElements = 64 * 1024;  // at a time, of pieces that are rounded
+constexpr std::int64_t kFillElements = 64 << 10;  // at a time, of pieces that are rounded
 }  // namespace
 
 struct Engine::Impl {

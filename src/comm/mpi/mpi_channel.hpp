@@ -38,6 +38,8 @@ class MpiMemory final : public PeerMemory {
 class MpiMessages final : public PeerMessages {
  public:
   MpiMessages(CommHandle comm, std::string name) : comm_(std::move(comm)), name_(std::move(name)) {}
+  MpiMessages(const MpiMessages&) = delete;
+  MpiMessages& operator=(const MpiMessages&) = delete;
   /// What is still under way was given up by the caller: receives are cancelled, the rest is left to MPI.
   ~MpiMessages() override;
   Handle send(const std::byte* data, std::int64_t bytes, int peer, int tag) override;

@@ -90,7 +90,7 @@ SwapSpace SwapSpace::create(const Options& options, const IoSystem& system) {
       space.notes_.push_back(cat(options.paths[i], ": the file system can't reserve space in advance"));
     }
   }
-  space.filling_.emplace();
+  space.filling_ = Filling{};
   return space;
 }
 
