@@ -64,7 +64,7 @@ struct Corpus::Impl {
   /// Calls part(source token, count, done) for what of [begin, begin + count) lies together in the source.
   template <typename Part>
   void for_parts(std::int64_t begin, std::int64_t count, Part part) const {
-    SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens - count, "tokens [", begin, ", ", begin + count, ") of ", tokens);
+    SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens - count, count, " tokens from ", begin, " of ", tokens);
     if (count == 0) return;
     std::int64_t done = 0;
     for (std::size_t r = run_of(begin); done < count; ++r) {

@@ -46,7 +46,7 @@ LlmcTokens::LlmcTokens(const std::string& path) : file_(path) {
 }
 
 void LlmcTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
-  SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count, path(), ": tokens [", begin, ", ", begin + count, ") of ", tokens_);
+  SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count, path(), ": ", count, " tokens from ", begin, " of ", tokens_);
   std::array<std::uint16_t, 8 << 10> piece;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below before use
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(piece.size()));

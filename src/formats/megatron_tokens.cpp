@@ -203,7 +203,7 @@ void MegatronTokens::check_index() const {
 }
 
 void MegatronTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
-  SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count, path(), ": tokens [", begin, ", ", begin + count, ") of ", tokens_);
+  SLUICE_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count, path(), ": ", count, " tokens from ", begin, " of ", tokens_);
   const auto copy = [&]<typename T>(T) {
     walk<T>(data_, begin * width_, count, [&](std::int64_t i, T id) {
       if (!std::in_range<std::int32_t>(id) || id < 0)

@@ -63,8 +63,7 @@ PinnedBacking make_pinned_backing(std::int64_t bytes, const std::string& tag) {
 }
 
 std::byte* Arena::at(std::int64_t offset, std::int64_t count) const {
-  SLUICE_CHECK(offset >= 0 && count >= 0 && offset <= bytes() - count, "bytes ", offset, " to ", offset + count, " of an arena of ",
-               bytes());
+  SLUICE_CHECK(offset >= 0 && count >= 0 && offset <= bytes() - count, count, " bytes at ", offset, " of an arena of ", bytes());
   return backing_ == nullptr ? nullptr : backing_->data() + offset;
 }
 

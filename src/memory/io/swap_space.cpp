@@ -149,8 +149,8 @@ std::int64_t SwapSpace::extent_bytes(int extent) const {
 void SwapSpace::post(IoTicket& ticket, IoDirection direction, int extent, std::int64_t from, std::byte* data, std::int64_t bytes) {
   const std::int64_t size = extent_bytes(extent);
   SLUICE_CHECK(!filling_, "a transfer in a space that isn't filled yet");
-  SLUICE_CHECK(from >= 0 && bytes > 0 && from <= size - bytes && from % alignment_ == 0 && bytes % alignment_ == 0, "bytes ", from, " to ",
-               from + bytes, " of extent ", extent, ", which has ", size, "; alignment ", alignment_);
+  SLUICE_CHECK(from >= 0 && bytes > 0 && from <= size - bytes && from % alignment_ == 0 && bytes % alignment_ == 0, bytes, " bytes at ",
+               from, " of extent ", extent, ", which has ", size, "; alignment ", alignment_);
   std::int64_t at = extents_[static_cast<std::size_t>(extent)].offset + from;
   const auto count = static_cast<std::int64_t>(stores_.size());
   if (count == 1) {
