@@ -212,7 +212,9 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
   std::array<double, schedule::kSharedResourceCount> wanted{};
   const auto lane_at = [](Lane lane) { return static_cast<std::size_t>(lane); };
   const auto charge = [&](Lane lane, const schedule::Price& price, double times) {
-    lanes[lane_at(lane)] += times * list.alone_seconds(price);
+    // Latencies of tasks in flight pass side by side.
+    const double latency = schedule::is_asynchronous(lane) ? price.latency_seconds : 0;
+    lanes[lane_at(lane)] += times * (list.alone_seconds(price) - latency);
     for (int r = 0; r < schedule::kSharedResourceCount; ++r)
       wanted[static_cast<std::size_t>(r)] += times * schedule::amount_of(price, static_cast<Resource>(r));
   };

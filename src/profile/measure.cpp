@@ -4,7 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -53,6 +56,76 @@ struct Figures {
   void add(const std::string& name, double value) { list.emplace_back(name, value); }
 };
 
+/// Posts collectives and sees them end on a thread of its own beside the caller's computing, as the executor does.
+class Poster {
+ public:
+  using Post = std::function<comm::Channel::Ticket()>;
+  explicit Poster(comm::Channel& channel) : channel_(channel), thread_([this] { run(); }) {}
+  ~Poster() {
+    quits_ = true;
+    asked_.fetch_add(1);
+    asked_.notify_one();
+    thread_.join();
+  }
+  Poster(const Poster&) = delete;
+  Poster& operator=(const Poster&) = delete;
+
+  /// Asks for `count` more, each by a call of `post`, which is the same until wait().
+  void ask(const Post& post, std::uint32_t count) {
+    post_ = &post;
+    asked_.fetch_add(count);
+    asked_.notify_one();
+  }
+  void wait() {
+    const std::uint32_t asked = asked_.load();
+    for (std::uint32_t done; (done = done_.load()) != asked;) done_.wait(done);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  void run() {
+    std::uint32_t posted = 0;
+    std::deque<comm::Channel::Ticket> in_flight;
+    comm::Backoff backoff;
+    for (;;) {
+      const std::uint32_t asked = asked_.load();
+      if (quits_) return;
+      if (posted == asked && in_flight.empty()) {
+        asked_.wait(asked);
+        continue;
+      }
+      bool moved = posted != asked;
+      try {
+        for (; posted != asked; ++posted) in_flight.push_back((*post_)());
+        moved = channel_.progress() || moved;
+        for (; !in_flight.empty() && channel_.test(in_flight.front()); in_flight.pop_front()) {
+          moved = true;
+          done_.fetch_add(1);
+        }
+        if (moved) done_.notify_one();
+      } catch (...) {
+        failure_ = std::current_exception();
+        in_flight.clear();
+        posted = asked;
+        done_ = asked;
+        done_.notify_one();
+      }
+      if (moved) {
+        backoff.moved();
+      } else {
+        backoff.idle();
+      }
+    }
+  }
+
+  comm::Channel& channel_;
+  const Post* post_ = nullptr;
+  std::atomic<std::uint32_t> asked_{0}, done_{0};
+  std::atomic<bool> quits_{false};
+  std::exception_ptr failure_;
+  std::thread thread_;  // last: it uses the others
+};
+
 class Measuring {
  public:
   Measuring(comm::Communicator& world, const MeasureRequest& request)
@@ -96,7 +169,8 @@ class Measuring {
     std::vector<float> a(static_cast<std::size_t>(m * c), 0.5F), b(static_cast<std::size_t>(c * n), 0.25F),
         out(static_cast<std::size_t>(m * n));
     ops::MatmulArgs args{m, n, c, a.data(), c, false, b.data(), n, false, out.data(), n};
-    figures_.add("flops_per_core", 2.0 * static_cast<double>(m * n * c) / time([&] { ops::matmul(ops_, args); }) / ops_.threads);
+    flops_ = 2.0 * static_cast<double>(m * n * c) / time([&] { ops::matmul(ops_, args); });
+    figures_.add("flops_per_core", flops_ / ops_.threads);
   }
 
   void memory_and_update() {
@@ -165,14 +239,64 @@ class Measuring {
       }
       other.join();
     });
-    figures_.add("wake_seconds", seconds / (2 * kRounds));
+    wake_seconds_ = seconds / (2 * kRounds);
+    figures_.add("wake_seconds", wake_seconds_);
   }
 
-  /// seconds = latency + bytes / rate through two sizes.
-  void add_linear(const std::string& name, double bytes_small, double seconds_small, double bytes_large, double seconds_large) {
+  /// seconds = latency + bytes / rate through two sizes; the latency.
+  double add_linear(const std::string& name, double bytes_small, double seconds_small, double bytes_large, double seconds_large) {
     const double rate = (bytes_large - bytes_small) / std::max(seconds_large - seconds_small, 1e-9);
+    const double latency = std::max(0.0, seconds_small - bytes_small / rate);
     figures_.add(name + ".bytes_per_second", rate);
-    figures_.add(name + ".latency_seconds", std::max(0.0, seconds_small - bytes_small / rate));
+    figures_.add(name + ".latency_seconds", latency);
+    return latency;
+  }
+
+  /// What small collectives cost ranks that compute and so have no core for them: one that each product waits for shows how unevenly
+  /// the ranks come to it, many beside the products what each takes of the cores. `gather_latency`: on idle cores.
+  void busy_collectives(comm::Channel& channel, const Poster::Post& gather, double gather_latency, const Poster::Post& scatter) {
+    constexpr int kProducts = 4, kTurns = 12;
+    constexpr std::uint32_t kBeside = 64;
+    constexpr double kProductSeconds = 2e-3;  // about that of a small model's segment
+    const std::int64_t c = std::clamp<std::int64_t>(request_.model.hidden, 128, 1024), n = 4 * c;
+    const double row_flops = 2.0 * static_cast<double>(c * n);
+    std::int64_t m = 1;  // as large on each rank
+    for (const std::string& each : world_.all_gather(cat(static_cast<std::int64_t>(kProductSeconds * flops_ / row_flops))))
+      m = std::max<std::int64_t>(m, std::stoll(each));
+    std::vector<float> a(static_cast<std::size_t>(m * c), 0.5F), b(static_cast<std::size_t>(c * n), 0.25F),
+        out(static_cast<std::size_t>(m * n));
+    const ops::MatmulArgs args{m, n, c, a.data(), c, false, b.data(), n, false, out.data(), n};
+    Poster poster(channel);
+    const auto meet = [&] {
+      poster.ask(gather, 1);
+      poster.wait();
+    };
+    // In turns, and the differences of neighbours: what disturbs the machine for a while disturbs both.
+    std::vector<double> skews, gathers, scatters;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const auto seconds_of_product = [&](const Poster::Post* beside, bool meets) {
+        world_.barrier();
+        const std::int64_t begin = now_ns();
+        for (int i = 0; i < kProducts; ++i) {
+          if (beside != nullptr) poster.ask(*beside, kBeside);
+          ops::matmul(ops_, args);
+          if (beside != nullptr) poster.wait();
+          if (meets) meet();
+        }
+        return seconds_since(begin) / kProducts;
+      };
+      const double alone = seconds_of_product(nullptr, false), met = seconds_of_product(nullptr, true);
+      skews.push_back(met - alone - gather_latency - 2 * wake_seconds_);
+      gathers.push_back((seconds_of_product(&gather, true) - met) / kBeside);
+      scatters.push_back((seconds_of_product(&scatter, true) - met) / kBeside);
+    }
+    const auto add_median = [&](const std::string& name, std::vector<double> values) {
+      std::sort(values.begin(), values.end());
+      figures_.add(name, std::max(0.0, values[values.size() / 2]));
+    };
+    add_median("skew_seconds", std::move(skews));
+    add_median("gather.core_seconds", std::move(gathers));
+    add_median("scatter.core_seconds", std::move(scatters));
   }
 
   void collectives() {
@@ -205,11 +329,17 @@ class Measuring {
     const double others = ranks > 1 ? static_cast<double>(ranks - 1) / ranks : 1.0;
     const double small_bytes = static_cast<double>(small * static_cast<std::int64_t>(sizeof(float))) * others,
                  large_bytes = static_cast<double>(large * static_cast<std::int64_t>(sizeof(float))) * others;
-    add_linear("gather", small_bytes, gather[0], large_bytes, gather[1]);
+    const double gather_latency = add_linear("gather", small_bytes, gather[0], large_bytes, gather[1]);
     add_linear("scatter", small_bytes, scatter[0], large_bytes, scatter[1]);
     std::int64_t mine = 1;
     std::vector<std::int64_t> all(static_cast<std::size_t>(ranks));
     figures_.add("agree_seconds", time([&] { finish(channel->post_exchange(&mine, all.data(), sizeof mine)); }));
+    std::vector<std::int64_t> bounds, byte_bounds;
+    for (int r = 0; r <= ranks; ++r) bounds.push_back(std::int64_t{256} * r);
+    for (const std::int64_t bound : bounds) byte_bounds.push_back(bound * static_cast<std::int64_t>(sizeof(float)));
+    busy_collectives(
+        *channel, [&] { return channel->post_gather(shard, region, byte_bounds); }, gather_latency,
+        [&] { return channel->post_scatter(region, shard, bounds, false); });
     world_.barrier();  // nobody frees its window while another reads it
   }
 
@@ -290,6 +420,7 @@ class Measuring {
   ops::Context ops_;
   const std::int64_t begin_ = now_ns();
   Figures figures_;
+  double flops_ = 0, wake_seconds_ = 0;  // measured before what needs them
   volatile std::int64_t sink_ = 0;
 };
 
@@ -388,9 +519,13 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
   m.update_bytes_per_second = merged.at("update_bytes_per_second");
   m.upload_bytes_per_second = m.download_bytes_per_second = merged.at("copy_bytes_per_second");
   m.disk = result.disk.speed;
-  m.gather = {merged.at("gather.latency_seconds"), merged.at("gather.bytes_per_second")};
-  m.scatter = {merged.at("scatter.latency_seconds"), merged.at("scatter.bytes_per_second")};
+  const auto cost_of = [&](const std::string& name) {
+    return spec::LinearCost{merged.at(name + ".latency_seconds"), merged.at(name + ".bytes_per_second"), merged.at(name + ".core_seconds")};
+  };
+  m.gather = cost_of("gather");
+  m.scatter = cost_of("scatter");
   m.agree_seconds = merged.at("agree_seconds");
+  m.skew_seconds = merged.at("skew_seconds");
   m.task_seconds = merged.at("task_seconds");
   m.wake_seconds = merged.at("wake_seconds");
   m.device_bytes = facts.memory_available_bytes / std::max(1, world.node_size());

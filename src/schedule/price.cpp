@@ -190,7 +190,7 @@ double PriceList::exchanged_link_bytes(double bytes) const {
 Price PriceList::exchange(const spec::LinearCost& cost, const char* rate, double bytes, double memory_bytes) const {
   Price price = task();
   price.latency_seconds += cost.latency_seconds;
-  const double seconds = bytes / positive(cost.bytes_per_second, rate);
+  double seconds = bytes / positive(cost.bytes_per_second, rate);
   const double outside = exchanged_link_bytes(bytes);
   if (outside > 0) price.latency_seconds += machine_.link_latency_seconds;
   if (on_device_) {
@@ -198,9 +198,10 @@ Price PriceList::exchange(const spec::LinearCost& cost, const char* rate, double
     price.link_bytes = std::max(seconds, network) * capacities_[static_cast<std::size_t>(Resource::kLink)];
     return price;
   }
+  price.memory_bytes = std::min(memory_bytes, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
+  seconds += cost.core_seconds;
   price.comm_thread_seconds = seconds;
   price.core_seconds = seconds * std::min(1.0, capacities_[static_cast<std::size_t>(Resource::kCores)]);
-  price.memory_bytes = std::min(memory_bytes, seconds * capacities_[static_cast<std::size_t>(Resource::kMemory)]);
   price.link_bytes = outside;
   return price;
 }

@@ -9,6 +9,7 @@ namespace sluice::schedule {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kCallersThread = 0;
 constexpr int kMostServers = kLaneCount + 1;
 
 /// Lanes that run one task at a time together: an issuing thread's, or one communication lane.
@@ -18,8 +19,9 @@ struct Server {
   std::size_t next = 0;
   int thread = 0;
   State state = State::kFree;
-  double free_since = 0;
-  bool waited = false;  // the head wasn't ready when the server became free
+  bool has_several_in_flight = false;  // its tasks' latencies pass side by side, though their work doesn't
+  double posted = 0;                   // when its last task was
+  bool waited = false;                 // the head wasn't ready when the server became free
   // The running task:
   TaskId task = kNone;
   double latency_left = 0;
@@ -84,10 +86,12 @@ class Simulator {
         const Lane l = graph_.tasks[id].lane;
         if (is_communication(l) && !folds_all) {
           server_of[lane] = add(kCommThread);
+          servers_.back().has_several_in_flight = true;
         } else if (options.threading == Threading::kPerLane && l != Lane::kCompute) {
           server_of[lane] = add(static_cast<int>(lane) + 1);
+          servers_.back().has_several_in_flight = is_asynchronous(l);
         } else {
-          if (caller < 0) caller = add(0);
+          if (caller < 0) caller = add(kCallersThread);
           server_of[lane] = caller;
         }
       }
@@ -126,6 +130,11 @@ class Simulator {
       }
       cause_[id] = latest;
       if (thread_of_lane_[static_cast<std::size_t>(graph_.tasks[latest].lane)] != server.thread) wake = machine_.wake_seconds;
+      if (server.thread == kCallersThread && is_communication(graph_.tasks[latest].lane)) {
+        // Ranks that have only just met come to the next meeting together.
+        wake += std::min(machine_.skew_seconds, computed_);
+        computed_ = 0;
+      }
     }
     ++server.next;
     server.waited = false;
@@ -134,9 +143,16 @@ class Simulator {
     result_.tasks[id].begin = now_ + wake;
     const Price& price = prices_[id];
     server.latency_left = wake + price.latency_seconds;
+    if (server.has_several_in_flight) {
+      double ready = server.posted;
+      for (const TaskId on : graph_.waits_of(graph_.tasks[id])) ready = std::max(ready, result_.tasks[on].end);
+      server.posted = ready;
+      server.latency_left = std::max(0.0, server.latency_left - (now_ - ready));
+    }
     server.demand = demand_of(price, capacities_);
     server.work_left = server.demand.seconds;
     server.held_back.fill(0);
+    server.held_back[static_cast<std::size_t>(Resource::kLatency)] = -wake;  // which is before it begins
     if (server.latency_left <= 0) server.state = Server::State::kWork;
   }
 
@@ -233,6 +249,7 @@ class Simulator {
       done_[id] = 1;
       server.state = Server::State::kFree;
       server.task = kNone;
+      if (server.thread == kCallersThread) computed_ += times.end - times.begin;
       ++finished;
     }
     return finished;
@@ -272,6 +289,7 @@ class Simulator {
   std::vector<Server> servers_;
   std::array<int, kLaneCount> thread_of_lane_{};
   double now_ = 0;
+  double computed_ = 0;  // seconds of the calling thread's tasks since it last waited for other ranks
   std::array<double, kSharedResourceCount> used_{};
   std::vector<std::uint8_t> done_;
   std::vector<TaskId> cause_;  // whose end let the task start

@@ -37,12 +37,14 @@ struct Simulation {
   std::uint64_t graph_hash = 0;
 };
 
-/// Event-driven. Lanes only order: each is first in, first out; lanes that share an issuing thread run in the merged linear
-/// order as in the executor, but communication lanes, whose collectives are in flight at the same time on one thread, run
-/// side by side. Tasks that run at the same time share each resource fairly: all slow down alike until a resource they want
-/// is used up (max-min over progressive filling). While a disk is read and written at once, each direction has what is left of it
-/// beside the other. Who waits for a task of another thread pays machine.wake_seconds.
-/// `prices`: one a task. O(tasks x waits), around a microsecond a task. Throws LogicError if the waits can't be met.
+/// Event-driven. Lanes only order: each is first in, first out; lanes that share an issuing thread run in the merged linear order as in the
+/// executor, but communication lanes, whose collectives are in flight at the same time on one thread, run side by side. Of lanes with
+/// several tasks in flight (is_asynchronous) latency counts from when a task is posted, which is when its waits are met and all before it
+/// are posted. Tasks that run at the same time share each resource fairly: all slow down alike until a resource they want is used up (max-
+/// min over progressive filling). While a disk is read and written at once, each direction has what is left of it beside the other. Who
+/// waits for a task of another thread pays machine.wake_seconds; computing that waits for a collective also machine.skew_seconds, or as
+/// long as it computed since it last did, if that is less. `prices`: one a task. O(tasks x waits), around a microsecond a task. Throws
+/// LogicError if the waits can't be met.
 Simulation simulate(const StepGraph& graph, std::span<const Price> prices, const spec::MachineSpec& machine,
                     const SimulateOptions& options);
 

@@ -285,9 +285,10 @@ void visit(V& v, T& s) {
 template <typename V, typename T>
 requires std::is_same_v<std::remove_const_t<T>, LinearCost>
 void visit(V& v, T& c) {
-  auto& [latency_seconds, bytes_per_second] = c;
+  auto& [latency_seconds, bytes_per_second, core_seconds] = c;
   v("latency_seconds", latency_seconds);
   v("bytes_per_second", bytes_per_second);
+  v.unless_default("core_seconds", core_seconds, 0.0);
 }
 
 template <typename V, typename T>
@@ -320,7 +321,7 @@ requires std::is_same_v<std::remove_const_t<T>, MachineSpec>
 void visit(V& v, T& m) {
   auto& [name, device, device_name, isa, ranks_per_node, cores_per_node, threads_per_rank, flops_per_core, device_flops,
          device_memory_bytes_per_second, memory_bytes_per_second, update_bytes_per_second, upload_bytes_per_second,
-         download_bytes_per_second, gather, scatter, link_bytes_per_second, link_latency_seconds, agree_seconds, task_seconds, wake_seconds,
+         download_bytes_per_second, gather, scatter, link_bytes_per_second, link_latency_seconds, agree_seconds, skew_seconds, task_seconds, wake_seconds,
          device_bytes, host_bytes, unplanned_bytes, disk, segments, sources] = m;
   v("name", name);
   v("device", device);
@@ -341,6 +342,7 @@ void visit(V& v, T& m) {
   v("link_bytes_per_second", link_bytes_per_second);
   v("link_latency_seconds", link_latency_seconds);
   v("agree_seconds", agree_seconds);
+  v.unless_default("skew_seconds", skew_seconds, 0.0);
   v("task_seconds", task_seconds);
   v("wake_seconds", wake_seconds);
   v("device_bytes", device_bytes);

@@ -9,10 +9,11 @@
 
 namespace sluice::spec {
 
-/// seconds(bytes) = latency_seconds + bytes / bytes_per_second.
+/// seconds(bytes) = latency_seconds + bytes / bytes_per_second, of which several operations in flight share the latency.
 struct LinearCost {
   double latency_seconds = 0;
   double bytes_per_second = 1e9;
+  double core_seconds = 0;  // that each operation takes from computing, whatever its bytes
   double seconds(double bytes) const { return latency_seconds + bytes / bytes_per_second; }
   friend bool operator==(const LinearCost&, const LinearCost&) = default;
 };
@@ -63,6 +64,7 @@ struct MachineSpec {
   double link_bytes_per_second = 0;  // of a node's network, each way, shared by its ranks; 0: `gather` and `scatter` say it all
   double link_latency_seconds = 0;   // what a collective over several nodes takes on top
   double agree_seconds = 50e-6;      // a tiny all-reduce over all ranks
+  double skew_seconds = 0;           // that computing waits for the last rank to come to a collective, on average
   double task_seconds = 1e-6;        // executor overhead of a task
   double wake_seconds = 20e-6;       // from a task's completion to the start of one that waited for it on another lane
   std::int64_t device_bytes = 0;     // free for one rank's device arena

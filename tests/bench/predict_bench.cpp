@@ -1,9 +1,9 @@
 // How well the simulator foresees: predicted beside measured step time over different plans, under mpirun.
 //   predict_bench PRESET GLOBAL_BATCH SEQUENCE THREADS STEPS [NVME_PATH]
 // The plans differ in ZeRO stage, micro-batch and its order, chunk size, recomputation, update mode, and in what stands in host memory and,
-// with a path, on disk. Prints each plan, the median error, the rank correlation (Spearman) and how far the search's choice is from
-// the best measured; and the predicted process peak beside the measured one: the plan's arenas and what the profile found outside them
-// against the resident high water of making the engine and running it, of the rank with most.
+// with a path, on disk. STEPS of each are timed, in three turns. Prints each plan, the median error, the rank correlation (Spearman) and
+// how far the search's choice is from the best measured; and the predicted process peak beside the measured one: the plan's arenas and
+// what the profile found outside them against the resident high water of making the engine and running it, of the rank with most.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -31,6 +31,9 @@
 
 namespace sluice {
 namespace {
+
+// Each plan is run in so many turns: what disturbs a turn then disturbs one part of one plan's steps, not all of them.
+constexpr int kTurns = 3;
 
 struct Outcome {
   std::string name;
@@ -69,6 +72,19 @@ class PeakBytes {
   std::int64_t shared_before_ = 0;
 };
 
+/// One plan of the comparison and the seconds of its steps so far.
+struct Case {
+  spec::Plan plan;
+  Outcome outcome;
+  std::vector<double> seconds;
+};
+
+/// The lower quartile, as the profile takes it.
+double quartile_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 4];
+}
+
 std::vector<double> ranks_of(const std::vector<double>& values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -91,17 +107,15 @@ double spearman(const std::vector<Outcome>& outcomes) {
   return 1 - 6 * sum / (n * (n * n - 1));
 }
 
-Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const spec::MachineSpec& machine, int steps) {
+void run(comm::Communicator& world, const train::EngineSetup& setup, const spec::MachineSpec& machine, int steps, Case& each) {
   const PeakBytes peak;
   train::Engine engine(setup);
   engine.initialise(1);
   const auto& graph = engine.graph(schedule::GraphKind::kStep);
   const auto prices = schedule::price_tasks(graph, engine.build_inputs(), machine);
-  Outcome outcome;
-  outcome.name = plan::describe(setup.plan);
-  outcome.predicted =
+  each.outcome.name = plan::describe(setup.plan);
+  each.outcome.predicted =
       schedule::simulate(graph, prices, machine, {.ranks = world.size(), .threading = schedule::threading_of(graph)}).seconds;
-  std::vector<double> seconds;
   const std::int64_t rows = setup.plan.micro_batch, sequence = setup.training.batch.sequence_length;
   for (int s = 1; s <= steps + 2; ++s) {
     train::StepRequest request;
@@ -118,15 +132,12 @@ Outcome run(comm::Communicator& world, const train::EngineSetup& setup, const sp
     world.barrier();
     const std::int64_t begin = now_ns();
     engine.step(request);
-    if (s > 2) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);  // the first two warm up
+    if (s > 2) each.seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);  // the first two warm up
   }
-  std::sort(seconds.begin(), seconds.end());
-  outcome.measured = seconds[seconds.size() / 2];
   const auto arenas = engine.arena_bytes();
-  outcome.predicted_bytes = arenas[0] + arenas[1] + machine.unplanned_bytes;
+  each.outcome.predicted_bytes = arenas[0] + arenas[1] + machine.unplanned_bytes;
   for (const std::string& bytes : world.all_gather(cat(peak.now(arenas[0]))))
-    outcome.measured_bytes = std::max<std::int64_t>(outcome.measured_bytes, std::atoll(bytes.c_str()));
-  return outcome;
+    each.outcome.measured_bytes = std::max<std::int64_t>(each.outcome.measured_bytes, std::atoll(bytes.c_str()));
 }
 
 /// What a plan is pinned to, and whether it needs the disk.
@@ -183,6 +194,12 @@ int main_of(int argc, char** argv) {
   const profile::Measurement measurement = profile::measure(*world, measuring);
   if (world->rank() == 0) {
     for (const std::string& line : measurement.disk.lines) std::printf("%s\n", line.c_str());
+    const spec::MachineSpec& m = measurement.machine;
+    for (const auto& [name, cost] : {std::pair{"gather", m.gather}, {"scatter", m.scatter}}) {
+      std::printf("%s: latency %.0f us, %.1f us of a core, %.2f GB/s; ", name, cost.latency_seconds * 1e6, cost.core_seconds * 1e6,
+                  cost.bytes_per_second * 1e-9);
+    }
+    std::printf("agree %.0f us, wake %.1f us, skew %.0f us\n", m.agree_seconds * 1e6, m.wake_seconds * 1e6, m.skew_seconds * 1e6);
   }
   if (setup.swap) {
     const spec::DiskSpeed& disk = measurement.machine.disk;
@@ -196,22 +213,10 @@ int main_of(int argc, char** argv) {
   request.machine = measurement.machine;
   request.budget = {4 * kGiB, 16 * kGiB * world->node_size(), argc == 7 ? 64 * kGiB * world->node_size() : 0};
   request.threads = threads;
-  std::vector<Outcome> outcomes;
-  double chosen = 0;
-  const auto add = [&](const spec::Plan& plan, bool is_choice) {
-    setup.plan = plan;
-    outcomes.push_back(run(*world, setup, measurement.machine, steps));
-    if (is_choice) chosen = outcomes.back().measured;
-    const Outcome& o = outcomes.back();
-    if (world->rank() == 0) {
-      std::printf("%s%s: predicted %.1f ms, measured %.1f ms, error %+.0f %%; peak predicted %s, measured %s, error %+.1f %%\n",
-                  is_choice ? "chosen: " : "", o.name.c_str(), o.predicted * 1e3, o.measured * 1e3, 100 * o.time_error(),
-                  format_bytes(o.predicted_bytes).c_str(), format_bytes(o.measured_bytes).c_str(), 100 * o.bytes_error());
-      std::fflush(stdout);
-    }
-  };
+  std::vector<Case> cases;
+  const auto add = [&](const spec::Plan& plan) { cases.push_back({plan, {}, {}}); };
   // The same search on every rank, since the measurement is the same.
-  add(plan::search(request).plan, true);
+  add(plan::search(request).plan);  // the first case is the choice
   for (const int stage : {0, 1, 2, 3}) {
     for (const auto& [micro, accumulation] : plan::micro_batches(setup.training.batch, world->size())) {
       request.training.batch.micro_batch = micro;
@@ -220,8 +225,8 @@ int main_of(int argc, char** argv) {
       request.pins.zero_stage = stage;
       request.pins.recompute = (stage + micro) % 2 == 0;
       request.pins.update_mode = stage % 2 == 0 ? spec::UpdateMode::kAtEnd : spec::UpdateMode::kNextForward;
-      request.pins.chunk_elements = std::array<std::int64_t, 4>{1 << 12, 1 << 15, 1 << 18, 1 << 20}[outcomes.size() % 4];
-      add(plan::search(request).plan, false);
+      request.pins.chunk_elements = std::array<std::int64_t, 4>{1 << 12, 1 << 15, 1 << 18, 1 << 20}[cases.size() % 4];
+      add(plan::search(request).plan);
     }
   }
   for (const Kind& kind : tiered_kinds()) {
@@ -233,19 +238,33 @@ int main_of(int argc, char** argv) {
     request.training.batch.micro_batch = micro;
     request.training.batch.accumulation = accumulation;
     request.pins = kind.pins;
-    add(plan::search(request).plan, false);
+    add(plan::search(request).plan);
+  }
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (Case& each : cases) {
+      setup.plan = each.plan;
+      run(*world, setup, measurement.machine, (steps + kTurns - 1) / kTurns, each);
+    }
   }
   if (world->rank() == 0) {
+    std::vector<Outcome> outcomes;
     std::vector<double> errors, bytes_errors;
-    double best = outcomes[0].measured;
-    for (const Outcome& o : outcomes) {
+    for (Case& each : cases) {
+      each.outcome.measured = quartile_of(each.seconds);
+      const Outcome& o = each.outcome;
+      std::printf("%s%s: predicted %.1f ms, measured %.1f ms, error %+.0f %%; peak predicted %s, measured %s, error %+.1f %%\n",
+                  outcomes.empty() ? "chosen: " : "", o.name.c_str(), o.predicted * 1e3, o.measured * 1e3, 100 * o.time_error(),
+                  format_bytes(o.predicted_bytes).c_str(), format_bytes(o.measured_bytes).c_str(), 100 * o.bytes_error());
       errors.push_back(std::abs(o.time_error()));
       bytes_errors.push_back(std::abs(o.bytes_error()));
-      best = std::min(best, o.measured);
+      outcomes.push_back(o);
     }
+    const double best = std::min_element(outcomes.begin(), outcomes.end(), [](const Outcome& a, const Outcome& b) {
+                          return a.measured < b.measured;
+                        })->measured;
     std::sort(errors.begin(), errors.end());
     std::printf("%zu plans: median error %.0f %%, rank correlation %.2f, chosen plan %.0f %% above the best measured\n", outcomes.size(),
-                100 * errors[errors.size() / 2], spearman(outcomes), 100 * (chosen / best - 1));
+                100 * errors[errors.size() / 2], spearman(outcomes), 100 * (outcomes[0].measured / best - 1));
     std::sort(bytes_errors.begin(), bytes_errors.end());
     std::printf("process peak: median error %.1f %%, worst %.1f %%; %s outside the arenas\n", 100 * bytes_errors[bytes_errors.size() / 2],
                 100 * bytes_errors.back(), format_bytes(measurement.machine.unplanned_bytes).c_str());

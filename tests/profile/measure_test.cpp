@@ -54,6 +54,10 @@ TEST(Measure, FiguresAreThoseOfAMachine) {
     EXPECT_GT(seconds, 0);
     EXPECT_LT(seconds, 0.1);
   }
+  for (const double seconds : {m.skew_seconds, m.gather.core_seconds, m.scatter.core_seconds}) {
+    EXPECT_GE(seconds, 0);
+    EXPECT_LT(seconds, 0.1);
+  }
   EXPECT_GT(m.device_bytes, 0);
   EXPECT_EQ(m.disk, spec::DiskSpeed{}) << "no disk was asked for";
   EXPECT_GT(m.unplanned_bytes, 0);

@@ -82,6 +82,13 @@ TEST_F(PriceListTest, CollectivesAndPassesCostWhatTheMachineSays) {
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(4, {}, false)), 2.0);  // 112 bytes at 56
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.norm(25, false)), 2.0);       // 100 bytes at half of the node's 100
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.agree()), 0.125);
+  // What an operation takes of the cores comes on top, on the thread that communicates.
+  spec::MachineSpec busy = m;
+  busy.gather.core_seconds = 0.125;
+  const PriceList beside(busy, 2, 4);
+  EXPECT_DOUBLE_EQ(beside.gather(512, 4, false).comm_thread_seconds, 1.125);
+  EXPECT_DOUBLE_EQ(beside.gather(512, 4, false).core_seconds, 1.125);
+  EXPECT_DOUBLE_EQ(beside.scatter(512, true).core_seconds, 2.0);
   // 2 bytes an element to be gathered, and two more to be written by an update.
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.gather(1024, 2, false)), 0.5 + 1.0);
   EXPECT_DOUBLE_EQ(list.alone_seconds(list.update(28, {.storage = DType::kBF16}, false)), 28 * 30 / 56.0);

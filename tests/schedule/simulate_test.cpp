@@ -122,6 +122,46 @@ TEST(Simulate, CommunicationOverlapsWhatDoesNotWaitForIt) {
   EXPECT_DOUBLE_EQ(busy(s, Lane::kCompute), 3);
 }
 
+TEST(Simulate, LatenciesOfCollectivesInFlightPassSideBySide) {
+  TestGraph g;
+  const BufferId made = g.buffer();
+  const Price price{.core_seconds = 1, .latency_seconds = 2};
+  g.add(Lane::kCompute, cores_for(4), {TestGraph::write(made)});
+  const TaskId first = g.add(Lane::kGatherComm, price), second = g.add(Lane::kGatherComm, price);
+  const TaskId third = g.add(Lane::kGatherComm, price, {TestGraph::read(made)});
+  const Simulation s = g.run(plain_machine(), {.ranks = 2});
+  EXPECT_DOUBLE_EQ(s.tasks[first].end, 3);
+  EXPECT_DOUBLE_EQ(s.tasks[second].end, 4);  // posted at 0 as well
+  EXPECT_DOUBLE_EQ(s.tasks[third].end, 7);   // posted at 4
+  // A lane that does one thing at a time has each latency by itself.
+  TestGraph in_turn;
+  for (int i = 0; i < 2; ++i) in_turn.add(Lane::kCompute, price);
+  EXPECT_DOUBLE_EQ(in_turn.run(plain_machine(), {.ranks = 2}).seconds, 6);
+}
+
+TEST(Simulate, ComputingThatWaitsForOtherRanksPaysTheirSkewButNoMoreThanItComputed) {
+  TestGraph g;
+  const BufferId made = g.buffer(), gathered = g.buffer(), again = g.buffer();
+  g.add(Lane::kCompute, cores_for(4), {TestGraph::write(made)});
+  g.add(Lane::kGatherComm, cores_for(1), {TestGraph::read(made), TestGraph::write(gathered)});
+  const TaskId user = g.add(Lane::kCompute, cores_for(0.25), {TestGraph::read(gathered), TestGraph::write(made)});
+  g.add(Lane::kGatherComm, cores_for(1), {TestGraph::read(made), TestGraph::write(again)});
+  const TaskId last = g.add(Lane::kCompute, cores_for(1), {TestGraph::read(again)});
+  spec::MachineSpec machine = plain_machine();
+  machine.skew_seconds = 0.5;
+  const Simulation s = g.run(machine, {.ranks = 2});
+  EXPECT_DOUBLE_EQ(s.tasks[user].begin, 5.5);
+  EXPECT_DOUBLE_EQ(s.tasks[last].begin, 5.5 + 0.25 + 1 + 0.25);
+  EXPECT_DOUBLE_EQ(critical(s, Resource::kLatency), 0.75);
+  // Alone there is nobody to wait for, and another lane of the same rank is no other rank.
+  EXPECT_DOUBLE_EQ(g.run(machine, {.ranks = 1}).seconds, 7.25);
+  TestGraph moves;
+  const BufferId moved = moves.buffer();
+  moves.add(Lane::kUpload, cores_for(1), {TestGraph::write(moved)});
+  moves.add(Lane::kCompute, cores_for(1), {TestGraph::read(moved)});
+  EXPECT_DOUBLE_EQ(moves.run(machine, {.ranks = 2, .threading = Threading::kPerLane}).seconds, 2);
+}
+
 TEST(Simulate, WhoFindsTheWaitOverPaysNoWakeUp) {
   TestGraph g;
   const BufferId region = g.buffer();

@@ -20,7 +20,8 @@ MachineSpec example() {
   m.flops_per_core = 88.3e9;
   m.upload_bytes_per_second = 25.1e9;
   m.download_bytes_per_second = 18.1e9;
-  m.gather = {1.7e-6, 9.1e9};
+  m.gather = {1.7e-6, 9.1e9, 4.5e-6};
+  m.skew_seconds = 1.5e-4;
   m.scatter = {2.3e-6, 1.0 / 3.0};
   m.device_bytes = 7'700'000'000;
   m.host_bytes = 1LL << 50;
