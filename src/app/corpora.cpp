@@ -12,10 +12,10 @@
 #include "base/clock.hpp"
 #include "base/file.hpp"
 #include "base/hash.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "formats/byte_tokenizer.hpp"
-#include "formats/input_file.hpp"
 
 namespace sluice::app {
 namespace {
@@ -142,13 +142,13 @@ void Corpora::Impl::open_for_showing() {
 void Corpora::Impl::open_template(const Part& part) {
   Hash identity;
   const auto add_file = [&](const fs::path& path) {
-    if (is_file(path)) identity.add(formats::read_whole_file(path.string(), kLargestTemplateFile));
+    if (is_file(path)) identity.add(read_text(path.string(), kLargestTemplateFile));
   };
   if (!configuration.chat_template.empty()) {
     // The byte tokenizer's end of document has no text, so a template can't write it.
     auto variables = text.folder.empty() ? std::map<std::string, std::string>() : formats::special_tokens(text.folder);
     const std::string& path = configuration.chat_template;
-    chat = std::make_unique<formats::ChatTemplate>(formats::read_whole_file(path, kLargestTemplateFile), path, variables);
+    chat = std::make_unique<formats::ChatTemplate>(read_text(path, kLargestTemplateFile), path, variables);
     add_file(path);
   } else if (!text.folder.empty()) {
     chat = formats::open_chat_template(text.folder);

@@ -12,6 +12,7 @@
 #include "app/run_directory.hpp"
 #include "app/session.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "checkpoint/catalog.hpp"
@@ -128,7 +129,7 @@ Exported export_to_hf(const ExportRequest& request) {
   Exported exported;
   exported.path = to.string();
   exported.dtype = request.dtype ? *request.dtype : trained_dtype(manifest, request.from);
-  write_file_atomically((partial / "config.json").string(), formats::config_from_model_spec(model, exported.dtype));
+  write_durably((partial / "config.json").string(), formats::config_from_model_spec(model, exported.dtype));
   write_weights(request, manifest, model, partial, exported);
   for (const char* name : kAlong) {
     const fs::path source = fs::path(request.tokenizer) / name;

@@ -5,27 +5,18 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "app/run_directory.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 
 namespace sluice::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError("opening", path, errno);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) throw IoError("reading", path, errno);
-  return text;
-}
 
 /// Calls `use(line, json)` for each whole line. The last one is left out where a kill tore it: no newline, or no JSON.
 template <typename Use>
@@ -59,12 +50,12 @@ double number(const Json& json, const char* key) {
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : path_(path) {
   if (std::filesystem::exists(path)) {
-    const std::string text = read_all(path);
+    const std::string text = read_text(path);
     std::string kept;
     for_each_line(path, text, [&](const std::string& line, const Json& json) {
       if (json["step"].get<std::int64_t>() <= resumed_step) kept += line + "\n";
     });
-    if (kept != text) write_file_atomically(path, kept);
+    if (kept != text) write_durably(path, kept);
   }
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) throw IoError("opening", path, errno);
@@ -115,7 +106,7 @@ void MetricsFile::sync() {
 
 Metrics read_metrics(const std::string& path) {
   Metrics metrics;
-  const std::string text = read_all(path);
+  const std::string text = read_text(path);
   try {
     for_each_line(path, text, [&](const std::string&, const Json& json) {
       const std::string kind = json["kind"].get<std::string>();
@@ -146,12 +137,6 @@ Metrics read_metrics(const std::string& path) {
     throw FormatError(path, what.substr(what.find("] ") == std::string::npos ? 0 : what.find("] ") + 2));
   }
   return metrics;
-}
-
-std::vector<std::pair<std::int64_t, double>> read_losses(const std::string& path) {
-  std::vector<std::pair<std::int64_t, double>> losses;
-  for (const TrainMetrics& each : read_metrics(path).train) losses.emplace_back(each.step, each.loss);
-  return losses;
 }
 
 }  // namespace sluice::app

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace sluice::app {
@@ -60,7 +59,5 @@ class MetricsFile {
 
 /// Reads a whole file; a torn last line is left out. Numbers that were not finite (null) read as NaN. Throws IoError, FormatError.
 Metrics read_metrics(const std::string& path);
-/// (step, loss) of the training lines, in the file's order.
-std::vector<std::pair<std::int64_t, double>> read_losses(const std::string& path);
 
 }  // namespace sluice::app

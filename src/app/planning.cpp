@@ -18,6 +18,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/hash.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "comm/local/local_communicator.hpp"
@@ -115,7 +116,7 @@ profile::Measurement profile_of(comm::Communicator& world, const Configuration& 
       try {
         std::error_code error;
         fs::create_directories(fs::path(file).parent_path(), error);
-        write_file_atomically(file, text);
+        write_durably(file, text);
       } catch (const Error& error) {
         log.warn(cat("the profile could not be kept: ", error.what()));
       }
@@ -400,7 +401,7 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   of_root >> planned.disk_bytes >> disk.block_bytes >> disk.depth;
   planned.engine = engine_options(configuration, disk);
   comm::all_or_none(world, [&] {
-    if (root && !keep) write_file_atomically(file, text);
+    if (root && !keep) write_durably(file, text);
   });
   return planned;
 }

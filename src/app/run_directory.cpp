@@ -1,21 +1,17 @@
 #include "app/run_directory.hpp"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <system_error>
 
 #include "base/check.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/catalog.hpp"
 #include "spec/json_text.hpp"
@@ -27,50 +23,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kGlobalBatchKey = "train_batch_size";
 constexpr std::int64_t kHashedBytes = 64 << 10;  // at either end of a data file: cheap on any file system, and edits show there
-
-/// A file descriptor that closes itself; close() where its result counts.
-class File {
- public:
-  File(const std::string& path, int flags, const char* operation) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) throw IoError(operation, path, errno);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  void write(const std::string& text) {
-    std::size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t wrote = ::write(fd_, text.data() + done, text.size() - done);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) throw IoError("writing", path_, wrote < 0 ? errno : 0, static_cast<std::int64_t>(done));
-      done += static_cast<std::size_t>(wrote);
-    }
-  }
-  void sync() {
-    if (::fsync(fd_) != 0) throw IoError("fsync", path_, errno);
-  }
-  void close() {
-    const int fd = std::exchange(fd_, -1);
-    if (::close(fd) != 0) throw IoError("closing", path_, errno);
-  }
-
- private:
-  std::string path_;
-  int fd_;
-};
-
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (std::filesystem::exists(path)) throw IoError("opening", path, errno);
-    return std::nullopt;
-  }
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) throw IoError("reading", path, errno);
-  return text;
-}
 
 std::string dumped(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -94,18 +46,6 @@ auto reading(const std::string& source, Read&& read) {
   }
 }
 
-/// Field 22 of /proc/PID/stat: the start time in clock ticks. 0 where there is no such process.
-std::int64_t start_ticks_of(std::int64_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::size_t name_end = text.rfind(')');  // the name may hold spaces and brackets
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  return field.empty() ? 0 : std::strtoll(field.c_str(), nullptr, 10);
-}
-
 RunState run_state_from(const std::string& name, const std::string& source) {
   for (const RunState state : {RunState::kRunning, RunState::kFinished, RunState::kStopped, RunState::kFailed}) {
     if (name_of(state) == name) return state;
@@ -120,32 +60,9 @@ std::string text_of(const T& value) {
 
 }  // namespace
 
-void write_file_atomically(const std::string& path, const std::string& text) {
-  const std::filesystem::path target(path);
-  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
-  const std::string temporary = cat(path, ".tmp-", ::getpid());
-  try {
-    File file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "creating");
-    file.write(text);
-    file.sync();
-    file.close();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw IoError("renaming", temporary, errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  File(folder, O_RDONLY | O_DIRECTORY, "opening").sync();
-}
-
 std::string name_of(RunState state) {
   constexpr std::array<const char*, 4> kNames{"running", "finished", "stopped", "failed"};
   return kNames.at(static_cast<std::size_t>(state));
-}
-
-Process this_process() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) throw EnvironmentError("gethostname failed: this machine has no name; set one");
-  return {host.data(), ::getpid(), start_ticks_of(::getpid())};
 }
 
 std::string to_json(const Status& status) {
@@ -158,7 +75,7 @@ std::string to_json(const Status& status) {
   json["reason"] = status.reason;
   json["retriable"] = status.retriable;
   json["attempt"] = status.attempt;
-  json["owner"] = {{"host", status.owner.host}, {"pid", status.owner.pid}, {"start_ticks", status.owner.start_ticks}};
+  json["owner"] = {{"host", status.owner.host}, {"pid", status.owner.pid}, {"start_ticks", status.owner.started}};
   return dumped(json);
 }
 
@@ -176,34 +93,22 @@ Status status_from_json(const std::string& text, const std::string& source) {
     status.retriable = json.at("retriable").get<bool>();
     status.attempt = json.at("attempt").get<std::int64_t>();
     const Json& owner = json.at("owner");
-    status.owner = {owner.at("host").get<std::string>(), owner.at("pid").get<std::int64_t>(), owner.at("start_ticks").get<std::int64_t>()};
+    status.owner.host = owner.at("host").get<std::string>();
+    status.owner.pid = owner.at("pid").get<std::int64_t>();
+    status.owner.started = owner.at("start_ticks").get<std::int64_t>();
     return status;
   });
 }
 
-OwnerState owner_state(const Status& status, const Process& self) {
-  if (status.state != RunState::kRunning) return OwnerState::kNone;
-  if (status.owner.host != self.host) return OwnerState::kElsewhere;
-  const bool exists = ::kill(static_cast<pid_t>(status.owner.pid), 0) == 0 || errno == EPERM;
-  if (status.owner.pid <= 0 || !exists) return OwnerState::kGone;
-  const std::int64_t ticks = start_ticks_of(status.owner.pid);
-  if (status.owner.start_ticks != 0 && ticks != 0 && ticks != status.owner.start_ticks) return OwnerState::kGone;
-  return OwnerState::kAlive;
-}
-
 DataFile describe_data_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) throw IoError("opening", path, std::filesystem::exists(path) ? errno : ENOENT);
-  file.seekg(0, std::ios::end);
+  const InputFile file(path);
   DataFile data;
   data.path = path;
-  data.bytes = static_cast<std::int64_t>(file.tellg());
+  data.bytes = file.size();
   Hash hash;
   for (const std::int64_t begin : {std::int64_t{0}, std::max<std::int64_t>(0, data.bytes - kHashedBytes)}) {
     std::string part(static_cast<std::size_t>(std::min(kHashedBytes, data.bytes - begin)), '\0');
-    file.seekg(begin);
-    file.read(part.data(), static_cast<std::streamsize>(part.size()));
-    if (file.gcount() != static_cast<std::streamsize>(part.size())) throw IoError("reading", path, 0, begin);
+    file.read(begin, part.data(), static_cast<std::int64_t>(part.size()));
     hash.add(part);
   }
   data.hash = hash.hex();
@@ -343,23 +248,21 @@ bool RunDirectory::has_run() const {
 }
 
 std::optional<Status> RunDirectory::read_status() const {
-  const std::optional<std::string> text = read_text(status_file());
-  if (!text) return std::nullopt;
-  return status_from_json(*text, status_file());
+  if (!exists(status_file())) return std::nullopt;
+  return status_from_json(read_text(status_file()), status_file());
 }
 
 void RunDirectory::write_status(const Status& status) const {
-  write_file_atomically(status_file(), to_json(status));
+  write_durably(status_file(), to_json(status));
 }
 
 std::optional<RunRecord> RunDirectory::read_run() const {
-  const std::optional<std::string> text = read_text(run_file());
-  if (!text) return std::nullopt;
-  return run_record_from_json(*text, run_file());
+  if (!exists(run_file())) return std::nullopt;
+  return run_record_from_json(read_text(run_file()), run_file());
 }
 
 void RunDirectory::write_run(const RunRecord& record) const {
-  write_file_atomically(run_file(), to_json(record));
+  write_durably(run_file(), to_json(record));
 }
 
 std::optional<std::int64_t> RunDirectory::global_batch() const {

@@ -8,26 +8,14 @@
 #include <vector>
 
 #include "app/configuration.hpp"
+#include "base/owner.hpp"
 
 namespace sluice::app {
-
-/// Replaces `path` with `text` in one step: temporary file beside it, fsync, rename, fsync of the folder. Waits for the disk.
-/// Throws IoError; the old file then still stands.
-void write_file_atomically(const std::string& path, const std::string& text);
 
 // ---- status.json
 
 enum class RunState : std::uint8_t { kRunning, kFinished, kStopped, kFailed };
 std::string name_of(RunState state);  // "running", "finished", "stopped", "failed"
-
-/// A process that can be recognised later: the start time tells it from another one that got its number.
-struct Process {
-  std::string host;
-  std::int64_t pid = 0;
-  std::int64_t start_ticks = 0;  // clock ticks since boot, of /proc/PID/stat; 0: unknown
-  friend bool operator==(const Process&, const Process&) = default;
-};
-Process this_process();
 
 struct Status {
   RunState state = RunState::kRunning;
@@ -38,21 +26,12 @@ struct Status {
   std::string reason;            // one line, for people
   bool retriable = false;        // the same command may continue it
   std::int64_t attempt = 1;      // starts of this run, from 1
-  Process owner;                 // rank 0
+  Owner owner;                   // rank 0; its host, pid and start are kept
   friend bool operator==(const Status&, const Status&) = default;
 };
 std::string to_json(const Status& status);
 /// Throws FormatError naming `source`.
 Status status_from_json(const std::string& text, const std::string& source);
-
-enum class OwnerState : std::uint8_t {
-  kNone,       // not running
-  kAlive,      // running here
-  kGone,       // says running, but the process of this host is not there any more: resumable
-  kElsewhere,  // says running on another host, where this process can't look
-};
-/// Whether the process that `status` names still runs, as far as the process `self` can see.
-OwnerState owner_state(const Status& status, const Process& self);
 
 // ---- run.json
 
@@ -62,7 +41,7 @@ struct DataFile {
   std::int64_t bytes = 0;
   std::string hash;  // of its first and last 64 KiB
 };
-/// Throws IoError where the file can't be read.
+/// Throws as InputFile where the file can't be read.
 DataFile describe_data_file(const std::string& path);
 
 /// One value that says which run this is.

@@ -196,7 +196,7 @@ class Job {
       // It may take hours: whoever watches sees that the run goes on, and how it ended.
       log_.open_file(directory_->log_file(0));
       claimed_ = true;
-      status_.owner = this_process();
+      status_.owner = Owner::this_process(world_.host_name(), "");
       status_.state = RunState::kRunning;
       directory_->write_status(status_);
       if (corpora_->make_stores(stores(), log_, [&] { return stop_->requested(); })) return;
@@ -270,7 +270,7 @@ class Job {
   void open_log() {
     log_.open_file(directory_->log_file(world_.rank()));
     if (world_.rank() != 0) return;
-    status_.owner = this_process();
+    status_.owner = Owner::this_process(world_.host_name(), "");
     status_.state = RunState::kRunning;
     directory_->write_status(status_);
     RunRecord record;

@@ -1,5 +1,6 @@
 #include "base/clock.hpp"
 
+#include <array>
 #include <ctime>
 
 namespace sluice {
@@ -14,6 +15,15 @@ double wall_seconds() {
   timespec t{};
   clock_gettime(CLOCK_REALTIME, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+std::string local_time(std::int64_t seconds) {
+  const auto when = static_cast<std::time_t>(seconds);
+  std::tm local{};
+  localtime_r(&when, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
+  return text.data();
 }
 
 }  // namespace sluice

@@ -22,7 +22,7 @@ constexpr std::int64_t kTransferBytes = 1 << 30;
 }  // namespace
 
 File::File(const std::string& path, int flags, unsigned mode) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {
-  if (fd_ < 0) throw IoError("open", path, errno);
+  if (fd_ < 0) throw IoError("opening", path, errno);
 }
 
 File::File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
@@ -108,23 +108,19 @@ void sync_directory(const std::string& path) {
 }
 
 void write_durably(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  {
-    File file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+  const std::string temporary = cat(path, ".tmp-", ::getpid());  // processes that write the same file don't meet
+  File file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+  try {
     file.write_at(text.data(), static_cast<std::int64_t>(text.size()), 0);
     file.sync();
     file.close();
+    rename_path(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
   }
-  rename_path(temporary, path);
   const std::string parent = std::filesystem::path(path).parent_path().string();
   sync_directory(parent.empty() ? "." : parent);
-}
-
-std::string read_text(const std::string& path) {
-  const File file(path, O_RDONLY);
-  std::string text(static_cast<std::size_t>(file.bytes()), '\0');
-  file.read_at(text.data(), static_cast<std::int64_t>(text.size()), 0);
-  return text;
 }
 
 void rename_path(const std::string& from, const std::string& to) {

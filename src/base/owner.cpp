@@ -3,9 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -57,12 +55,7 @@ std::optional<Owner> Owner::parse(std::string_view text) {
 }
 
 std::string Owner::describe() const {
-  std::array<char, 32> when{};
-  const auto seconds = static_cast<std::time_t>(since);
-  std::tm local{};
-  localtime_r(&seconds, &local);
-  std::strftime(when.data(), when.size(), "%Y-%m-%d %H:%M:%S", &local);
-  return cat("process ", pid, " on host ", host, label.empty() ? "" : cat(" (", label, ")"), " since ", when.data());
+  return cat("process ", pid, " on host ", host, label.empty() ? "" : cat(" (", label, ")"), " since ", local_time(since));
 }
 
 bool Owner::is_running() const {

@@ -24,6 +24,7 @@ struct Owner {
   std::string describe() const;
   /// Whether this very process still runs. Only for owners on the caller's host and in its process namespace.
   bool is_running() const;
+  friend bool operator==(const Owner&, const Owner&) = default;
 };
 
 }  // namespace sluice

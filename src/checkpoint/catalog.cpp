@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
 #include <filesystem>
 #include <iomanip>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "checkpoint/hdf5.hpp"
@@ -42,15 +42,6 @@ std::int64_t step_of_leftover(const std::string& name) {
     return -1;
   }
   return step_of_name(rest.substr(0, rest.find('.')));
-}
-
-std::string local_time(std::int64_t seconds) {
-  const auto when = static_cast<std::time_t>(seconds);
-  std::tm local{};
-  localtime_r(&when, &local);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
-  return text.data();
 }
 
 // Elements of each plane over all shards.
@@ -140,8 +131,10 @@ Manifest read_manifest(const std::string& path) {
   } catch (const IoError& error) {
     if (error.error_number == ENOENT || error.error_number == ENOTDIR)
       throw FormatError(file, "is missing, so this is no committed checkpoint");
-    if (error.error_number == 0 || error.error_number == EIO) throw FormatError(file, cat("can't be read: ", error.what()));
+    if (error.error_number == EIO) throw FormatError(file, cat("can't be read: ", error.what()));
     throw;
+  } catch (const RequestError& error) {  // a directory or the like
+    throw FormatError(file, cat("can't be read: ", error.what()));
   }
   Manifest manifest = manifest_from_json(text, file);
   const std::int64_t step = step_of_name(last_name(path));

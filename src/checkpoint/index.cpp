@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/geometry.hpp"

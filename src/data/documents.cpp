@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "data/utf8.hpp"
-#include "formats/input_file.hpp"
 #include "formats/text_file.hpp"
 
 namespace sluice::data {
@@ -68,7 +68,7 @@ class Lines {
         continue;
       }
       if (next_file_ == files_.size()) return false;
-      file_ = std::make_unique<formats::InputFile>(files_[next_file_++].path);
+      file_ = std::make_unique<InputFile>(files_[next_file_++].path);
       position_ = 0;
       at_ = end_ = 0;
       number_ = 0;
@@ -101,7 +101,7 @@ class Lines {
   const std::int64_t longest_;
   std::vector<char> piece_;
   std::string long_;  // of a line that goes over pieces
-  std::unique_ptr<formats::InputFile> file_;
+  std::unique_ptr<InputFile> file_;
   std::size_t next_file_ = 0;
   std::int64_t position_ = 0;  // in the file, of what stands behind the piece
   std::size_t at_ = 0;
@@ -351,7 +351,7 @@ struct DocumentReader::Impl {
   std::optional<Document> next_file_document() {
     while (next_file < files.files.size()) {
       const SourceFile& source = files.files[next_file++];
-      const formats::InputFile file(source.path);
+      const InputFile file(source.path);
       if (file.size() > largest) {
         throw RequestError(cat(source.path, ": found ", format_bytes(file.size()), ", and a text file is one document of at most ",
                                format_bytes(largest), "; split it, or write its documents as JSON lines"));

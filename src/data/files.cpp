@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
-#include "formats/input_file.hpp"
 
 namespace sluice::data {
 namespace {
@@ -48,7 +48,7 @@ FileKind kind_of(const std::string& path) {
 }
 
 SourceFile ask(const std::string& path) {
-  const formats::InputFile file(path);
+  const InputFile file(path);
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw IoError("asking the time of", path, errno);
   return {path, file.size(), static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec};

@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "base/check.hpp"
+#include "base/input_file.hpp"
 #include "formats/byte_tokenizer.hpp"
-#include "formats/input_file.hpp"
 #include "formats/llmc_tokens.hpp"
 #include "formats/megatron_tokens.hpp"
 #include "formats/text_file.hpp"
@@ -21,7 +21,7 @@ constexpr std::size_t kOpenFiles = 64;
 /// A file of the stream, open: one of three kinds.
 struct OpenFile {
   std::size_t index = 0;
-  std::unique_ptr<formats::InputFile> text;
+  std::unique_ptr<InputFile> text;
   std::unique_ptr<formats::LlmcTokens> llmc;
   std::unique_ptr<formats::MegatronTokens> megatron;
 
@@ -33,7 +33,7 @@ struct OpenFile {
 
 OpenFile open_file(FileKind kind, const std::string& path, bool verify) {
   OpenFile file;
-  if (kind == FileKind::kText) file.text = std::make_unique<formats::InputFile>(path);
+  if (kind == FileKind::kText) file.text = std::make_unique<InputFile>(path);
   if (kind == FileKind::kLlmc) file.llmc = std::make_unique<formats::LlmcTokens>(path);
   if (kind == FileKind::kMegatron) file.megatron = std::make_unique<formats::MegatronTokens>(path, verify);
   return file;

@@ -14,9 +14,9 @@
 #include "base/check.hpp"
 #include "base/file.hpp"
 #include "base/hash.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checksum.hpp"
-#include "formats/input_file.hpp"
 
 namespace sluice::data {
 
@@ -94,8 +94,8 @@ StoreCounts counts_from(const Json& json) {
 }
 
 /// One file of a store, open, with the size that the header says.
-formats::InputFile open_part(const std::string& path, const char* name, const Json& files, std::int64_t expected, bool verify) {
-  formats::InputFile file(joined(path, name));
+InputFile open_part(const std::string& path, const char* name, const Json& files, std::int64_t expected, bool verify) {
+  InputFile file(joined(path, name));
   const Json& description = files.at(name);
   if (description.at("bytes").get<std::int64_t>() != expected || file.size() != expected) {
     throw FormatError(file.path(), cat("found ", file.size(), " bytes, expected ", expected));
@@ -199,12 +199,12 @@ void TokenStoreWriter::finish(const DocumentCounts& left) {
 struct TokenStore::Impl {
   StoreCounts counts;
   std::int64_t id_bytes = 0;
-  std::optional<formats::InputFile> ids, mask, documents;
+  std::optional<InputFile> ids, mask, documents;
 };
 
 TokenStore::TokenStore(const std::string& path, bool verify) : impl_(std::make_unique<Impl>()) {
   const std::string header_path = joined(path, kHeader);
-  const std::string header = formats::read_whole_file(header_path, kGiB);
+  const std::string header = read_text(header_path, kGiB);
   const std::size_t line = header.find('\n');
   if (line == std::string::npos || !header.starts_with(kMagic)) throw FormatError(header_path, cat("does not begin with \"", kMagic, "\""));
   const std::string expected = header.substr(kMagic.size(), line - kMagic.size());

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "formats/input_file.hpp"
 #include "formats/jinja_program.hpp"
 #include "formats/jinja_render.hpp"
 #include "formats/jinja_value.hpp"
@@ -155,7 +155,7 @@ constexpr std::array kSpecialTokens{"bos_token", "eos_token", "unk_token", "sep_
 /// An object, or nothing where there is no such file.
 json read_object(const std::string& path) {
   if (!std::filesystem::exists(path)) return nullptr;
-  const std::string text = read_whole_file(path, kFileLimit);
+  const std::string text = read_text(path, kFileLimit);
   const std::string problem = spec::json_problem(text);
   if (!problem.empty()) throw FormatError(path, problem);
   json object = json::parse(text);
@@ -211,7 +211,7 @@ std::unique_ptr<ChatTemplate> open_chat_template(const std::string& directory) {
   std::optional<std::string> text;
   std::string source;
   if (std::filesystem::exists(file_path)) {
-    text = read_whole_file(file_path, kFileLimit);
+    text = read_text(file_path, kFileLimit);
     source = file_path;
   } else {
     const std::string config_path = (folder / "tokenizer_config.json").string();

@@ -11,9 +11,9 @@
 
 #include "base/check.hpp"
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "formats/input_file.hpp"
 #include "model/family.hpp"
 #include "spec/json_text.hpp"
 
@@ -494,7 +494,7 @@ spec::ModelSpec load_config(const std::string& directory) {
   // An absolute path without its trailing slash, so that "." and "models/" have names too.
   std::filesystem::path whole = std::filesystem::absolute(directory).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
-  return model_spec_from_config(read_whole_file(path.string(), 16 * kMiB), path.string(), whole.filename().string());
+  return model_spec_from_config(read_text(path.string(), 16 * kMiB), path.string(), whole.filename().string());
 }
 
 std::string config_from_model_spec(const spec::ModelSpec& model, DType dtype) {

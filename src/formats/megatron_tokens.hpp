@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "formats/input_file.hpp"
+#include "base/input_file.hpp"
 
 namespace sluice::formats {
 

@@ -157,7 +157,7 @@ std::string parse_file_name(const std::string& index, const std::string& tensor,
 
 /// Tensor name -> file name of an index.
 std::map<std::string, std::string> read_index(const std::string& path) {
-  const std::string text = read_whole_file(path, kSafetensorsHeaderLimit);
+  const std::string text = read_text(path, kSafetensorsHeaderLimit);
   const std::string problem = spec::json_problem(text);
   if (!problem.empty()) throw FormatError(path, problem);
   const json index = json::parse(text);

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/input_file.hpp"
+#include "base/input_file.hpp"
 
 namespace sluice::formats {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "formats/input_file.hpp"
+#include "base/input_file.hpp"
 
 namespace sluice::formats {
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "formats/input_file.hpp"
 #include "formats/sentencepiece_tokenizer.hpp"
 #include "formats/tokenizer_json.hpp"
 #include "spec/json_text.hpp"
@@ -31,7 +31,7 @@ std::string shown(const json& value) {
 /// A file's object; null where there is no such file.
 json read_object(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return nullptr;
-  const std::string text = read_whole_file(path.string(), kLargestConfig);
+  const std::string text = read_text(path.string(), kLargestConfig);
   const std::string problem = spec::json_problem(text);
   if (!problem.empty()) throw FormatError(path.string(), problem);
   json value = json::parse(text);
@@ -162,10 +162,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& directory) {
   if (!has_json && !has_model) return nullptr;
   const SpecialTokens special = read_special_tokens(folder);
   if (has_json) {
-    const std::string text = read_whole_file(json_path, kLargestTokenizer);
+    const std::string text = read_text(json_path, kLargestTokenizer);
     if (!has_model || tokenizer_json_model(text) != "Unigram") return tokenizer_from_json(text, json_path, special);
   }
-  return tokenizer_from_sentencepiece(read_whole_file(model_path, kLargestTokenizer), model_path, special);
+  return tokenizer_from_sentencepiece(read_text(model_path, kLargestTokenizer), model_path, special);
 }
 
 std::string decode_for_show(const Tokenizer& tokenizer, std::span<const std::int32_t> ids, bool skip_special) {

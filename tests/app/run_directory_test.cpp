@@ -2,11 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <iterator>
 
 #include "base/error.hpp"
 #include "support/expect_error.hpp"
@@ -20,29 +15,8 @@ using testing::expect_error;
 using ::testing::IsEmpty;
 using testing::TempDir;
 
-std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-TEST(WriteFileAtomically, ReplacesAndLeavesNothingBehind) {
-  const TempDir directory;
-  write_file_atomically(directory / "f", "one");
-  write_file_atomically(directory / "f", "two");
-  EXPECT_EQ(content(directory / "f"), "two");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
-}
-
-TEST(WriteFileAtomically, AFailureKeepsTheOldFile) {
-  const TempDir directory;
-  std::filesystem::create_directory(directory / "f");  // a rename onto a folder fails
-  expect_error<IoError>([&] { write_file_atomically(directory / "f", "x"); }, {"renaming"});
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
-  expect_error<IoError>([&] { write_file_atomically(directory / "no/such/f", "x"); }, {"creating", "no/such/f"});
-}
-
 Status example() {
-  return {RunState::kStopped, 50, "step-00000050", "step-00000040", 75, "asked to stop", true, 3, {"node1", 1234, 99}};
+  return {RunState::kStopped, 50, "step-00000050", "step-00000040", 75, "asked to stop", true, 3, {"node1", 1234, 99, 0, ""}};
 }
 
 TEST(Status, SurvivesItsJsonForm) {
@@ -62,29 +36,6 @@ TEST(Status, DamageIsAFormatError) {
   expect_error<FormatError>([] { status_from_json(testing::replaced(to_json(example()), "\"stopped\"", "\"asleep\""), "s"); },
                             {"\"asleep\"", "running"});
   expect_error<FormatError>([] { status_from_json(testing::replaced(to_json(example()), "\"step\"", "\"stap\""), "s"); }, {"s: ", "step"});
-}
-
-TEST(Owner, IsAliveOnlyAsTheSameProcess) {
-  const Process self = this_process();
-  EXPECT_EQ(self.pid, ::getpid());
-  EXPECT_GT(self.start_ticks, 0);
-  Status status{.state = RunState::kRunning, .owner = self};
-  EXPECT_EQ(owner_state(status, self), OwnerState::kAlive);
-  status.owner.start_ticks += 1;  // another process has the number now
-  EXPECT_EQ(owner_state(status, self), OwnerState::kGone);
-  status.owner = {self.host + "-other", self.pid, self.start_ticks};
-  EXPECT_EQ(owner_state(status, self), OwnerState::kElsewhere);
-  status.state = RunState::kFinished;
-  EXPECT_EQ(owner_state(status, self), OwnerState::kNone);
-}
-
-TEST(Owner, AnEndedProcessIsGone) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  ASSERT_GT(child, 0);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  const Process self = this_process();
-  EXPECT_EQ(owner_state({.state = RunState::kRunning, .owner = {self.host, child, 0}}, self), OwnerState::kGone);
 }
 
 TEST(DataFile, SeesChangesAtBothEndsAndInSize) {

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/sample_state.hpp"

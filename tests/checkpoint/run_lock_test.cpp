@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/half.hpp"
+#include "base/input_file.hpp"
 #include "checkpoint/hdf5.hpp"
 #include "checkpoint/sample_state.hpp"
 #include "support/expect_error.hpp"

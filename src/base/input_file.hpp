@@ -1,10 +1,13 @@
 #pragma once
-// A file that is only read, by position.
+// A file that somebody else gave us, which is only read, by position.
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
-namespace sluice::formats {
+#include "base/file.hpp"
+
+namespace sluice {
 
 /// Owns a descriptor of a regular file. Move-only; a moved-from one has size 0 and reads nothing. Reading is thread-safe.
 class InputFile {
@@ -13,11 +16,8 @@ class InputFile {
   explicit InputFile(const std::string& path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   /// Bytes, when it was opened.
   std::int64_t size() const { return size_; }
   /// Fills `to` with bytes [offset, offset + bytes), which must lie within size(). Waits for the disk. Throws IoError, or
@@ -25,13 +25,11 @@ class InputFile {
   void read(std::int64_t offset, void* to, std::int64_t bytes) const;
 
  private:
-  void close() noexcept;
-  std::string path_;
-  int fd_ = -1;
+  File file_;
   std::int64_t size_ = 0;
 };
 
-/// All bytes of a small file. Throws as InputFile, and FormatError beyond `limit_bytes`.
-std::string read_whole_file(const std::string& path, std::int64_t limit_bytes);
+/// The whole content. Throws as InputFile, and FormatError beyond `limit_bytes`.
+std::string read_text(const std::string& path, std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max());
 
-}  // namespace sluice::formats
+}  // namespace sluice

@@ -1,4 +1,4 @@
-#include "formats/input_file.hpp"
+#include "base/input_file.hpp"
 
 #include <sys/stat.h>
 
@@ -8,7 +8,7 @@
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
-namespace sluice::formats {
+namespace sluice {
 namespace {
 
 using testing::expect_error;
@@ -57,12 +57,12 @@ TEST(InputFile, MovedFromIsInert) {
   EXPECT_EQ(c, 'a');
 }
 
-TEST(ReadWholeFile, ReadsOrRefusesTooMuch) {
+TEST(ReadText, ReadsOrRefusesTooMuch) {
   const TempDir dir;
   const std::string path = dir.write("a", std::string("a\0b", 3));
-  EXPECT_EQ(read_whole_file(path, 3), std::string("a\0b", 3));
-  expect_error<FormatError>([&] { read_whole_file(path, 2); }, {"found 3 B", "at most 2 B"});
+  EXPECT_EQ(read_text(path, 3), std::string("a\0b", 3));
+  expect_error<FormatError>([&] { read_text(path, 2); }, {"found 3 B", "at most 2 B"});
 }
 
 }  // namespace
-}  // namespace sluice::formats
+}  // namespace sluice
