@@ -23,11 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 /// A few words, the same for the same number.
 std::string speech(unsigned number, std::size_t bytes) {
   return sample_text(bytes, 1000 + number);

@@ -16,11 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 struct Case {
   const char* fixture;
   int ranks;

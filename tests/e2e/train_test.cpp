@@ -18,11 +18,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-json read_json(const std::string& path) {
-  std::ifstream file(path);
-  return json::parse(file);
-}
-
 class Train : public ::testing::Test {
  protected:
   // One undisturbed run that the tests look at or copy.
@@ -75,21 +70,21 @@ TEST_F(Train, LeavesARunDirectory) {
   EXPECT_EQ(records.evaluations[1].first, 24);
   EXPECT_EQ(records.evaluations[2].first, 30);
 
-  const json run = read_json(first + "/run.json");
+  const json run = json::parse(read_all(first + "/run.json"));
   EXPECT_EQ(run.at("model").at("vocab"), 257);
   EXPECT_FALSE(run.at("versions").at("mpi").get<std::string>().empty());
   EXPECT_EQ(run.at("hosts").size(), 1U);
   EXPECT_GT(run.at("started").get<double>(), 1.7e9);
-  const json plan = read_json(first + "/plan.json");
+  const json plan = json::parse(read_all(first + "/plan.json"));
   EXPECT_EQ(plan.at("plan").at("mesh").at("data"), 2);
   EXPECT_EQ(plan.at("plan").at("micro_batch").get<int>() * plan.at("plan").at("accumulation").get<int>() * 2, 8);
   EXPECT_GT(plan.at("prediction").at("seconds").get<double>(), 0);
   EXPECT_FALSE(plan.at("refused").empty());
   EXPECT_EQ(plan.at("signature").at("dtypes"), "f32");
-  const json profile = read_json(first + "/profile.json");
+  const json profile = json::parse(read_all(first + "/profile.json"));
   EXPECT_GT(profile.at("machine").at("flops_per_core").get<double>(), 1e8);
 
-  const json trace = read_json(first + "/trace.json");
+  const json trace = json::parse(read_all(first + "/trace.json"));
   const json& events = trace.is_array() ? trace : trace.at("traceEvents");
   std::size_t spans = 0;
   for (const json& event : events) spans += event.at("ph") == "X" ? 1 : 0;

@@ -7,12 +7,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <linux/capability.h>
 
 #include <filesystem>
 #include <fstream>
@@ -26,14 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr int kNotAllowed = 119;  // of a child whose preparation this user may not make
-
-/// Root may read and write what it likes; without these two of its powers it is like anybody else.
-int become_ordinary() {
-  if (::getuid() != 0) return 0;
-  return ::prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE) == 0 && ::prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH) == 0 ? 0 : kNotAllowed;
-}
 
 class BadRequest : public ::testing::Test {
  protected:

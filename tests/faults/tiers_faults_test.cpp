@@ -4,9 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/aio_abi.h>
-#include <linux/capability.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,17 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kNotAllowed = 119;  // of a child whose preparation this user may not make
 constexpr std::int64_t kMiB = 1 << 20;
-
-/// Root may write where it likes and lock what it likes; without these powers it is like anybody else.
-int become_ordinary() {
-  if (::getuid() != 0) return 0;
-  for (const int power : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_IPC_LOCK}) {
-    if (::prctl(PR_CAPBSET_DROP, power) != 0) return kNotAllowed;
-  }
-  return 0;
-}
 
 int with_little_lockable_memory() {
   const rlimit limit{64 << 10, 64 << 10};

@@ -1,9 +1,10 @@
 #include "formats/chat_template.hpp"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/input_file.hpp"
+#include "formats/golden_chats.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -15,40 +16,17 @@ using testing::expect_error;
 using ::testing::Pair;
 using testing::TempDir;
 
-const std::string kFolder = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/chat_templates/";
-
-std::string file_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-const nlohmann::json& expected() {
-  static const nlohmann::json kExpected = nlohmann::json::parse(file_text(kFolder + "expected.json"));
-  return kExpected;
-}
-
-std::vector<ChatMessage> messages_of(const nlohmann::json& chat) {
-  std::vector<ChatMessage> messages;
-  for (const nlohmann::json& each : chat) {
-    ChatMessage& message = messages.emplace_back();
-    for (const auto& [key, value] : each.items()) {
-      (key == "role" ? message.role : key == "content" ? message.content : message.more[key]) = value.get<std::string>();
-    }
-  }
-  return messages;
-}
-
 std::vector<std::vector<ChatMessage>> conversations() {
   std::vector<std::vector<ChatMessage>> all;
-  for (const nlohmann::json& chat : expected()["conversations"]) all.push_back(messages_of(chat));
+  for (const nlohmann::json& chat : expected_chats()["conversations"]) all.push_back(messages_of(chat));
   return all;
 }
 
 class PublishedTemplate : public ::testing::TestWithParam<std::string> {
  protected:
-  const nlohmann::json& entry() const { return expected()["templates"].at(GetParam()); }
+  const nlohmann::json& entry() const { return expected_chats()["templates"].at(GetParam()); }
   ChatTemplate open() const {
-    return {file_text(kFolder + GetParam() + ".jinja"), GetParam(), entry()["variables"].get<std::map<std::string, std::string>>()};
+    return {read_text(kChatFolder + GetParam() + ".jinja"), GetParam(), entry()["variables"].get<std::map<std::string, std::string>>()};
   }
 };
 

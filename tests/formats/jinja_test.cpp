@@ -1,9 +1,9 @@
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "formats/chat_template.hpp"
+#include "base/input_file.hpp"
+#include "formats/golden_chats.hpp"
 #include "formats/jinja_functions.hpp"
 #include "formats/jinja_text.hpp"
 #include "support/expect_error.hpp"
@@ -17,24 +17,6 @@ namespace {
 using testing::expect_error;
 using ::testing::HasSubstr;
 
-const std::string kFolder = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/chat_templates/";
-
-nlohmann::json expected() {
-  std::ifstream file(kFolder + "expected.json");
-  return nlohmann::json::parse(file);
-}
-
-std::vector<ChatMessage> messages_of(const nlohmann::json& chat) {
-  std::vector<ChatMessage> messages;
-  for (const nlohmann::json& each : chat) {
-    ChatMessage& message = messages.emplace_back();
-    for (const auto& [key, value] : each.items()) {
-      (key == "role" ? message.role : key == "content" ? message.content : message.more[key]) = value.get<std::string>();
-    }
-  }
-  return messages;
-}
-
 const std::vector<ChatMessage> kChat{{"user", "Hello", {}}, {"assistant", "Hi", {}}};
 
 std::string rendered(const std::string& text, const std::vector<ChatMessage>& chat = kChat) {
@@ -42,7 +24,7 @@ std::string rendered(const std::string& text, const std::vector<ChatMessage>& ch
 }
 
 TEST(Jinja, SnippetsGiveWhatJinjaGives) {
-  const nlohmann::json all = expected();
+  const nlohmann::json all = expected_chats();
   const std::vector<ChatMessage> chat = messages_of(all["snippet_chat"]);
   int texts = 0;
   for (const nlohmann::json& snippet : all["snippets"]) {
@@ -165,11 +147,9 @@ TEST(Jinja, BoundsTimeTextAndStack) {
 
 TEST(Jinja, MutatedTemplatesAreRenderedOrRefused) {
   std::vector<std::string> texts;
-  for (const char* name : {"smollm2", "qwen2_5", "qwen3", "llama3_1", "mistral_v0_3", "zephyr", "llama3_marked"}) {
-    std::ifstream file(kFolder + name + ".jinja", std::ios::binary);
-    texts.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  }
-  const nlohmann::json all = expected();
+  for (const char* name : {"smollm2", "qwen2_5", "qwen3", "llama3_1", "mistral_v0_3", "zephyr", "llama3_marked"})
+    texts.push_back(read_text(kChatFolder + name + ".jinja"));
+  const nlohmann::json all = expected_chats();
   for (const nlohmann::json& snippet : all["snippets"]) texts.push_back(snippet["template"].get<std::string>());
   const std::vector<std::string> pieces{"{%",
                                         "%}",

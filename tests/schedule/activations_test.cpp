@@ -25,19 +25,6 @@ using testing::expect_error;
 using testing::for_each_activation_case;
 using testing::GraphInputs;
 
-spec::ModelSpec model_of(bool tied) {
-  spec::ModelSpec model;
-  model.name = "small";
-  model.vocab = 67;
-  model.context = 24;
-  model.hidden = 48;
-  model.layers = 4;
-  model.heads = 4;
-  model.ffn = 192;
-  model.tied_head = tied;
-  return model;
-}
-
 struct Choice {
   int ranks = 2;
   int stage = 3;
@@ -66,8 +53,10 @@ std::unique_ptr<GraphInputs> inputs_of(const Choice& choice) {
   plan.accumulation = choice.accumulation;
   plan.prefetch_segments = choice.prefetch;
   plan.chunk_elements = choice.chunk_elements;
-  plan.activations.assign(10, choice.activation);
-  return std::make_unique<GraphInputs>(model_of(choice.tied), training, plan, choice.between);
+  plan.activations.assign(8, choice.activation);
+  spec::ModelSpec model = testing::tiny_model_without_dropout();
+  model.tied_head = choice.tied;
+  return std::make_unique<GraphInputs>(model, training, plan, choice.between);
 }
 
 StepGraph step_of(const Choice& choice) {
@@ -95,17 +84,17 @@ std::vector<std::tuple<int, Phase, int>> computes_of(const StepGraph& graph) {
 TEST(LayerByLayer, PassesEachSegmentForAllMicroBatchesBeforeTheNext) {
   const StepGraph graph = step_of({});
   std::vector<std::tuple<int, Phase, int>> expected;
-  for (int s = 0; s < 9; ++s) {
+  for (int s = 0; s < 7; ++s) {
     for (int m = 0; m < 3; ++m) expected.emplace_back(s, Phase::kForward, m);
   }
-  for (int m = 0; m < 3; ++m) expected.emplace_back(9, Phase::kForwardBackward, m);
-  for (int s = 8; s >= 0; --s) {
+  for (int m = 0; m < 3; ++m) expected.emplace_back(7, Phase::kForwardBackward, m);
+  for (int s = 6; s >= 0; --s) {
     for (int m = 0; m < 3; ++m) expected.emplace_back(s, Phase::kBackward, m);
   }
   EXPECT_EQ(computes_of(graph), expected);
 
   const auto recomputed = computes_of(step_of({.activation = Activation::kRecompute}));
-  EXPECT_EQ(recomputed.size(), expected.size() + 8 * 3) << "the embedding has nothing to compute again";
+  EXPECT_EQ(recomputed.size(), expected.size() + 6 * 3) << "the embedding has nothing to compute again";
   for (std::size_t i = 0; i < recomputed.size(); ++i) {
     const auto [segment, phase, micro] = recomputed[i];
     if (phase == Phase::kRecompute) {
@@ -257,7 +246,7 @@ TEST(LayerByLayer, AgreesAfterAMicroBatchsWorth) {
       int since = 0;
       for (const Task& task : here.tasks) {
         if (task.kind == TaskKind::kAgree) {
-          EXPECT_LE(since, between == 0 ? 19 : 4) << "9 forwards, the head, 9 backwards";
+          EXPECT_LE(since, between == 0 ? 15 : 4) << "7 forwards, the head, 7 backwards";
           since = 0;
         }
         since += task.kind == TaskKind::kCompute ? 1 : 0;
@@ -378,7 +367,7 @@ TEST(SavedTensors, ComeBackSomeSegmentsAhead) {
       for (const auto& [key, journey] : journeys_of(graph)) {
         if (!journey.moves.empty()) by_backward[journey.backward] = journey;
       }
-      EXPECT_EQ(by_backward.size(), 16U);
+      EXPECT_EQ(by_backward.size(), 12U);
       // Never before their forward, and in the order in which they are needed.
       int upload = 0, read = 0;
       for (const auto& [backward, journey] : by_backward) {
@@ -471,7 +460,7 @@ TEST(SavedTensors, OfFrozenSegmentsBeforeTheFirstTrainedStay) {
   const StepGraph graph = step_of({.activation = Activation::kHost, .trainable = {"h\\.2\\."}});
   std::set<int> segments;
   for (const TaskId id : tasks_of(graph, TaskKind::kMove)) segments.insert(graph.tasks[id].segment);
-  EXPECT_EQ(segments, (std::set<int>{5, 6, 7, 8}));
+  EXPECT_EQ(segments, (std::set<int>{5, 6}));
 }
 
 }  // namespace

@@ -5,22 +5,13 @@
 #include "base/error.hpp"
 #include "schedule/place.hpp"
 #include "schedule/random_graph.hpp"
+#include "schedule/uses.hpp"
 #include "support/expect_error.hpp"
 
 namespace sluice::schedule {
 namespace {
 
 using testing::expect_error;
-
-Use read(BufferId b) {
-  return {b, Access::kRead, Role::kInput};
-}
-Use write(BufferId b) {
-  return {b, Access::kWrite, Role::kOutput};
-}
-Use both(BufferId b) {
-  return {b, Access::kReadWrite, Role::kOutput};
-}
 
 /// Three segments hand an activation on: 0 writes a (compute), 1 reads a and writes b (host), 2 reads b (compute), 3 writes c.
 StepGraph chain() {

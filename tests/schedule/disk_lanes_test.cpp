@@ -30,27 +30,15 @@ using testing::GraphInputs;
 constexpr std::int64_t kBytes = 2 * kDiskAlignment;
 constexpr int kBuffers = 12;  // more than a lane has on their way
 
-spec::ModelSpec small_model() {
-  spec::ModelSpec model;
-  model.name = "small";
-  model.vocab = 11;
-  model.context = 8;
-  model.hidden = 16;
-  model.layers = 1;
-  model.heads = 2;
-  model.ffn = 32;
-  return model;
-}
-
-spec::TrainingSpec small_training() {
+spec::TrainingSpec some_training() {
   spec::TrainingSpec training;
-  training.batch.sequence_length = 8;
+  training.batch.sequence_length = 16;
   return training;
 }
 
-spec::Plan small_plan() {
+spec::Plan some_plan() {
   spec::Plan plan;
-  plan.chunk_elements = 1024;
+  plan.chunk_elements = 5120;
   plan.threads = 1;
   return plan;
 }
@@ -59,7 +47,9 @@ spec::Plan small_plan() {
 class DiskLanes : public ::testing::Test {
  protected:
   DiskLanes()
-      : inputs_(small_model(), small_training(), small_plan()), world_(comm::make_single_rank()), device_(device::make_cpu_device()) {}
+      : inputs_(testing::tiny_model_without_dropout(), some_training(), some_plan()),
+        world_(comm::make_single_rank()),
+        device_(device::make_cpu_device()) {}
 
   struct Builder {
     explicit Builder(GraphKind kind) : builder(kind) {

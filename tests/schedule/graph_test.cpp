@@ -8,19 +8,10 @@
 #include "base/error.hpp"
 #include "schedule/random_graph.hpp"
 #include "schedule/reachability.hpp"
+#include "schedule/uses.hpp"
 
 namespace sluice::schedule {
 namespace {
-
-Use read(BufferId b) {
-  return {b, Access::kRead, Role::kInput};
-}
-Use write(BufferId b) {
-  return {b, Access::kWrite, Role::kOutput};
-}
-Use both(BufferId b) {
-  return {b, Access::kReadWrite, Role::kOutput};
-}
 
 class Small {
  public:

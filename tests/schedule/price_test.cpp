@@ -9,26 +9,12 @@
 #include "model/build.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/simulate.hpp"
+#include "support/plain_machine.hpp"
 
 namespace sluice::schedule {
 namespace {
 
-/// Four cores and 100 bytes a second of memory for one rank; no overheads unless a test sets them.
-spec::MachineSpec plain_machine() {
-  spec::MachineSpec m;
-  m.ranks_per_node = 1;
-  m.cores_per_node = 4;
-  m.threads_per_rank = 4;
-  m.flops_per_core = 10;
-  m.memory_bytes_per_second = 100;
-  m.update_bytes_per_second = 56;
-  m.gather = {.latency_seconds = 0.5, .bytes_per_second = 1024};
-  m.scatter = {.latency_seconds = 0.25, .bytes_per_second = 512};
-  m.agree_seconds = 0.125;
-  m.task_seconds = 0;
-  m.wake_seconds = 0;
-  return m;
-}
+using testing::plain_machine;
 
 class PriceListTest : public ::testing::Test {
  protected:

@@ -16,18 +16,6 @@ namespace {
 using chunks::Plane;
 using testing::GraphInputs;
 
-spec::ModelSpec small_model() {
-  spec::ModelSpec model;
-  model.name = "small";
-  model.vocab = 67;
-  model.context = 24;
-  model.hidden = 48;
-  model.layers = 2;
-  model.heads = 4;
-  model.ffn = 192;
-  return model;
-}
-
 GraphInputs inputs_of(spec::Precision precision, int stage, int ranks, bool recompute) {
   spec::TrainingSpec training;
   training.batch.sequence_length = 16;
@@ -38,8 +26,8 @@ GraphInputs inputs_of(spec::Precision precision, int stage, int ranks, bool reco
   plan.micro_batch = 3;
   plan.accumulation = 2;
   plan.chunk_elements = 5120;
-  plan.activations.assign(6, recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
-  return {small_model(), training, plan};
+  plan.activations.assign(8, recompute ? spec::Activation::kRecompute : spec::Activation::kKeep);
+  return {testing::tiny_model_without_dropout(), training, plan};
 }
 
 /// Bytes of all buffers by tag.

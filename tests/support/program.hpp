@@ -68,4 +68,11 @@ class Program {
 
 ProgramOutcome run_program(const ProgramCommand& command);
 
+/// The bytes of a file; nothing where it can't be read.
+std::string read_all(const std::string& path);
+
+constexpr int kNotAllowed = 119;  // of a child whose preparation this user may not make
+/// For `prepare`. Root may read and write where it likes and lock what it likes; without these powers it is like anybody else.
+int become_ordinary();
+
 }  // namespace sluice::testing

@@ -14,11 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 /// The text of a number in a line of JSON without spaces, untouched by any conversion.
 std::string number_text(const std::string& line, const std::string& key) {
   const std::string quoted = '"' + key + "\":";
