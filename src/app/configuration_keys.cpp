@@ -441,7 +441,7 @@ std::vector<std::string> KeyTree::texts(const std::string& path) {
   std::vector<std::string> found;
   for (const Json& entry : value->is_array() ? *value : Json::array({*value})) {
     if (!entry.is_string() || entry.get<std::string>().empty()) {
-      problem(path, cat("found ", text_of(*value), ", expected a list of texts"));
+      problem(path, cat("found ", text_of(*value), ", expected a list of texts, none of them empty"));
       return {};
     }
     found.push_back(entry.get<std::string>());

@@ -80,6 +80,7 @@ class Job {
     stop_.emplace(stop_file());
     if (corpora_->needs_stores()) tokenise();
     if (already_finished()) return 0;
+    comm::all_or_none(world_, [&] { check_swap_paths(configuration_); });
     claimed_ = true;
     hosts_ = world_.all_gather(world_.host_name());
     std::sort(hosts_.begin(), hosts_.end());
@@ -160,7 +161,9 @@ class Job {
     const model::Model built = model::build_model(model_, *parallel::make_unsharded_modules());
     budget_ = memory_budget(configuration_, world_.node_size(), {facts_, device::read_resident_bytes().proportional},
                             state_bytes(built, configuration_.training));
-    check_swap_paths(configuration_);
+    // The scratch directory of a run that is finished may be gone.
+    const std::optional<Status> before = directory_->read_status();
+    if (!before || before->state != RunState::kFinished) check_swap_paths(configuration_);
     for (const std::string& file : corpora_->train_files()) train_files_.push_back(describe_data_file(file));
     for (const std::string& file : corpora_->valid_files()) valid_files_.push_back(describe_data_file(file));
     // What needs no store is refused before anything is made; the rest has to know first whether the run directory is its own.

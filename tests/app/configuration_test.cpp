@@ -235,6 +235,7 @@ TEST_F(ConfigurationTest, TypesAreChecked) {
   one(R"("memory": {"device": "lots"})", "\"lots\" is not a size");
   one(R"("memory": {"host": 0})", "found 0, expected a size above 0");
   one(R"("data": {"train": [1]})", "expected a list of texts");
+  one(R"("nvme_path": [""])", "found [\"\"], expected a list of texts, none of them empty");
   one(R"("data": {"order": "sorted"})", "expected one of shuffled, sequential");
   one(R"("dry_run": 1)", "found 1, expected true or false");
   one(R"("model": "gpt2")", "expected an object {...} with keys such as preset");

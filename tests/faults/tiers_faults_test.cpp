@@ -112,6 +112,22 @@ TEST_F(TiersFaults, TmpfsAndOverlayServeWithAWarning) {
   expect_carries_on("overlay", run_program(command("overlay", over->path())), over->path());
 }
 
+// What stands on disk is scratch: a batch system clears it away after each job.
+TEST_F(TiersFaults, TheDirectoryMayBeGoneNextTime) {
+  const auto job = [](const std::string& path, const char* steps) {
+    return run_program(area_->train(2, "moved", {"--steps", steps, "--plan", plan_, "--nvme-path", path}));
+  };
+  ASSERT_TRUE(ended_with(job(folder("job 1/ünïcode"), "7"), 0));
+  fs::remove_all(run("job 1"));
+  EXPECT_TRUE(ended_with(job(folder("job2") + "//", "14"), 0));
+  EXPECT_TRUE(has_each_step_once(run("moved"), 14));
+  EXPECT_TRUE(same_bits(run("moved"), run("home")));
+  fs::remove_all(run("job2"));
+  EXPECT_TRUE(ended_with(job(run("job2"), "14"), 0)) << "nothing is left to do";
+  EXPECT_TRUE(refused_with(job(run("job2"), "15"), 2, {run("job2"), "does not exist"}));
+  EXPECT_EQ(read_run_status(run("moved")).state, "finished") << "nothing was begun";
+}
+
 TEST_F(TiersFaults, TwoJobsOnOnePath) {
   const std::string path = folder("shared");
   Program first(command("first", path, {"--set", "sluice.checkpoint.interval=0"}));
