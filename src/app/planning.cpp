@@ -57,7 +57,8 @@ std::string cache_folder() {
   return home.empty() ? std::string() : home + "/.cache/sluice";
 }
 
-/// A cached measurement with this key, from the run directory or the user's cache. A damaged cache is measured anew.
+/// A cached measurement with this key, from the run directory or the user's cache. A damaged cache is measured anew, and what was
+/// disturbed.
 std::optional<profile::Measurement> find_cached(const std::string& key, const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     std::error_code error;
@@ -65,7 +66,7 @@ std::optional<profile::Measurement> find_cached(const std::string& key, const st
     try {
       std::string found;
       profile::Measurement measurement = profile::measurement_from_json(read_text(file), file, found);
-      if (found == key) return measurement;
+      if (found == key && measurement.unsteady.empty()) return measurement;
     } catch (const Error&) {
       continue;  // what can be measured again isn't worth an error
     }
@@ -109,6 +110,12 @@ profile::Measurement profile_of(comm::Communicator& world, const Configuration& 
                                         format_bytes(static_cast<std::int64_t>(m.scatter.bytes_per_second)), "/s")
                                   : std::string()));
     if (!measurement.spread.empty()) log.note(cat("profile: ", measurement.spread));
+    if (!measurement.unsteady.empty()) {
+      log.note(
+          cat("profile: ", measurement.unsteady,
+              "; something else seems to run on this machine. The plan rests on these figures, the next start measures again; once the "
+              "machine is quiet --reprofile does"));
+    }
     for (const std::string& line : measurement.disk.lines) log.note(cat("profile: ", line));
     // Caches help the next run; this one doesn't need them.
     for (const std::string& file : {run_file, cache_file}) {
@@ -507,6 +514,7 @@ int profile_command(const Command& command) {
     const profile::Measurement measurement = profile_of(*world, configuration, model, threads, job, {}, log);
     if (world->rank() != 0) return 0;
     for (const std::string& warning : measurement.disk.warnings) log.warn(warning);
+    if (command.json && !measurement.unsteady.empty()) log.warn(cat("profile: ", measurement.unsteady));  // else told already
     print(spec::to_json(measurement.machine));
     return 0;
   } catch (const Error& error) {

@@ -26,6 +26,7 @@
 #include "ops/fill.hpp"
 #include "ops/matmul.hpp"
 #include "parallel/unsharded.hpp"
+#include "profile/timing.hpp"
 
 namespace sluice::profile {
 namespace {
@@ -33,21 +34,10 @@ namespace {
 using model::Phase;
 using Json = nlohmann::json;
 
-// Repeats of a timing: at least this many, and more until this much time is spent, so that a short one is seen often enough
-// for its quartile to mean something and a long one doesn't eat the minute.
-constexpr int kRepeats = 3;
-constexpr double kSecondsPerTiming = 0.15;
-constexpr int kMostRepeats = 200;
-constexpr double kMostSeconds = 45;  // in all: no further shape is begun that would end later
+constexpr double kMostSeconds = 45;  // in all: no further shape is begun that would end later, nor is anything repeated
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(now_ns() - begin) * 1e-9;
-}
-
-/// The lower quartile: other programs only ever make a repeat slower, and often more than half of them.
-double quartile_of(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4), values.end());
-  return values[values.size() / 4];
 }
 
 /// Figures of one rank by name, in the order of measuring, the same on all ranks.
@@ -143,25 +133,26 @@ class Measuring {
     return std::move(figures_);
   }
 
+  /// What speaks against the figures, the same on all ranks; empty: nothing.
+  std::string unsteady() const {
+    if (unsteady_ == 0) return {};
+    return cat(unsteady_, " of ", timings_, " timings were disturbed, and again when repeated: repeats differ by up to ",
+               percent(worst_spread_), " %, ranks of a node by ", percent(worst_apart_), " %");
+  }
+
  private:
-  /// Seconds of `body` (the lower quartile of its repeats), with all ranks starting together and as many repeats on each.
+  static int percent(double ratio) { return static_cast<int>((ratio - 1) * 100 + 0.5); }
+
+  /// Seconds of `body`, with all ranks starting together. What was disturbed twice is counted.
   double time(const std::function<void()>& body) {
-    body();  // warm: code, caches, thread pools
-    const std::int64_t begin = now_ns();
-    body();
-    const double once = seconds_since(begin);
-    int repeats = std::clamp(static_cast<int>(kSecondsPerTiming / std::max(once, 1e-7)), kRepeats, kMostRepeats);
-    // The ranks must agree on the count, else the last repeats of some run on a quiet machine.
-    const std::vector<std::string> counts = world_.all_gather(cat(repeats));
-    for (const std::string& count : counts) repeats = std::max(repeats, std::stoi(count));
-    std::vector<double> values;
-    world_.barrier();
-    for (int i = 0; i < repeats; ++i) {
-      const std::int64_t start = now_ns();
-      body();
-      values.push_back(seconds_since(start));
+    const Timing timing = time_together(world_, body, seconds_since(begin_) < kMostSeconds);
+    ++timings_;
+    if (!timing.is_steady()) {
+      ++unsteady_;
+      worst_spread_ = std::max(worst_spread_, timing.spread);
+      worst_apart_ = std::max(worst_apart_, timing.apart);
     }
-    return quartile_of(std::move(values));
+    return timing.seconds;
   }
 
   void gemm() {
@@ -421,6 +412,8 @@ class Measuring {
   const std::int64_t begin_ = now_ns();
   Figures figures_;
   double flops_ = 0, wake_seconds_ = 0;  // measured before what needs them
+  int timings_ = 0, unsteady_ = 0;
+  double worst_spread_ = 1, worst_apart_ = 1;  // of the unsteady ones
   volatile std::int64_t sink_ = 0;
 };
 
@@ -476,6 +469,7 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
   Measurement result;
   if (!request.disk.paths.empty()) result.disk = measure_disks(world, request.disk);
   const Figures mine = measuring.run();
+  result.unsteady = measuring.unsteady();
   Json json = Json::array();
   for (const auto& [name, value] : mine.list) json.push_back({name, value});
   // The slowest rank rules: the largest time, the smallest rate. All ranks measured the same names in the same order.
@@ -551,7 +545,7 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
 }
 
 std::string to_json(const std::string& key, const Measurement& measurement) {
-  Json json{{"key", key}, {"spread", measurement.spread}, {"seconds", measurement.seconds}};
+  Json json{{"key", key}, {"spread", measurement.spread}, {"unsteady", measurement.unsteady}, {"seconds", measurement.seconds}};
   json["disk"] = {{"lines", measurement.disk.lines}, {"warnings", measurement.disk.warnings}};
   json["machine"] = Json::parse(spec::to_json(measurement.machine));
   return json.dump(2) + "\n";
@@ -563,6 +557,7 @@ Measurement measurement_from_json(const std::string& text, const std::string& so
     Measurement measurement;
     key = json.at("key").get<std::string>();
     measurement.spread = json.at("spread").get<std::string>();
+    measurement.unsteady = json.value("unsteady", std::string());  // of before it was noticed
     measurement.seconds = json.at("seconds").get<double>();
     measurement.disk.lines = json.at("disk").at("lines").get<std::vector<std::string>>();
     measurement.disk.warnings = json.at("disk").at("warnings").get<std::vector<std::string>>();

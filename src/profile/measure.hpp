@@ -23,6 +23,7 @@ struct MeasureRequest {
 struct Measurement {
   spec::MachineSpec machine;  // merged: the slowest rank rules
   std::string spread;         // for people: the largest differences between ranks, with their names
+  std::string unsteady;       // for people: that something else ran meanwhile, as far as that shows; empty: it doesn't
   DiskMeasurement disk;       // where disks were asked for; its speed is the machine's
   double seconds = 0;         // that measuring took
 };
@@ -34,12 +35,12 @@ int cores_of_node(comm::Communicator& world);
 /// the same key may share one. Collective.
 std::string cache_key(comm::Communicator& world, const MeasureRequest& request);
 
-/// Measures on every rank and merges at rank 0; the same result on all ranks. Collective; blocks, in under a minute. With disks: throws on
-/// all ranks as memory::SwapSpace::open does.
+/// Measures on every rank and merges at rank 0; the same result on all ranks. What seems disturbed is measured twice. Collective; blocks,
+/// in under a minute. With disks: throws on all ranks as memory::SwapSpace::open does.
 Measurement measure(comm::Communicator& world, const MeasureRequest& request);
 
-/// profile.json: {"key", "spread", "disk": {"lines", "warnings"}, "machine", "seconds"}. `source` names the file in errors. Throws
-/// FormatError.
+/// profile.json: {"key", "spread", "unsteady", "disk": {"lines", "warnings"}, "machine", "seconds"}. `source` names the file in errors.
+/// Throws FormatError.
 std::string to_json(const std::string& key, const Measurement& measurement);
 Measurement measurement_from_json(const std::string& text, const std::string& source, std::string& key);
 

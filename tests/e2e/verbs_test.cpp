@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -131,6 +132,27 @@ TEST_F(Verbs, ProfileIsAMachineFileThatPlanReads) {
   const ProgramOutcome plan = sluice({"plan", area_->config(), "--machine", file, "--ranks", "2", "--json"});
   ASSERT_TRUE(ended_with(plan, 0));
   EXPECT_GT(json::parse(plan.output).at("prediction").at("seconds").get<double>(), 0);
+}
+
+TEST_F(Verbs, AProfileThatWasDisturbedIsMeasuredAgain) {
+  ProgramCommand plan = area_->sluice({"plan", area_->config()});
+  plan.environment["XDG_CACHE_HOME"] = *area_ / "disturbed";  // of its own: one profile
+  ASSERT_TRUE(ended_with(run_program(plan), 0));
+  const fs::path file = fs::directory_iterator(*area_ / "disturbed/sluice")->path();
+  const auto mark = [&](const std::string& unsteady) {
+    std::ifstream in(file);
+    json profile = json::parse(in);
+    profile["unsteady"] = unsteady;
+    std::ofstream(file) << profile.dump();
+  };
+  mark("");  // this machine may be anything
+  ProgramOutcome outcome = run_program(plan);
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("measured before for these hosts and shapes"));
+  mark("3 of 40 timings were disturbed");
+  outcome = run_program(plan);
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("profile: measuring 1 rank"));
 }
 
 TEST_F(Verbs, CheckpointsAreListedShownAndVerified) {

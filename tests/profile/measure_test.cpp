@@ -88,12 +88,14 @@ TEST(Measure, TimesEveryPhaseOfEverySegmentAtEveryShape) {
 TEST(Measure, SurvivesItsFile) {
   Measurement measured = measured_by_two_ranks()[0];
   measured.machine.disk.read_bytes_per_second = 2e9;
+  measured.unsteady = "2 of 40 timings were disturbed";
   measured.disk = {measured.machine.disk, {"a line"}, {"a warning", "another"}};
   std::string key;
   const Measurement read = measurement_from_json(to_json("the key", measured), "profile.json", key);
   EXPECT_EQ(key, "the key");
   EXPECT_EQ(read.machine, measured.machine);
   EXPECT_EQ(read.spread, measured.spread);
+  EXPECT_EQ(read.unsteady, measured.unsteady);
   EXPECT_EQ(read.disk.speed, measured.disk.speed);
   EXPECT_EQ(read.disk.lines, measured.disk.lines);
   EXPECT_EQ(read.disk.warnings, measured.disk.warnings);
