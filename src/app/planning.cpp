@@ -263,11 +263,10 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
   if (static_cast<std::int64_t>(plan.activations.size()) != 2 * request.model->layers + 2)
     return cat("it is for a model of ", (static_cast<std::int64_t>(plan.activations.size()) - 2) / 2, " layers");
   if (request.configuration->threads > 0 && plan.threads != request.configuration->threads)
-    return cat("it is for ", plan.threads, " threads a rank, ", request.configuration->threads, " are asked");
-  if (plan.update_mode == spec::UpdateMode::kInBackward && optim::needs_norm(request.configuration->training))
-    return "it updates in backward, which can neither clip nor skip an overflow";
+    return cat("it is for ", plan.threads, plan.threads == 1 ? " thread" : " threads", " a rank, ", request.configuration->threads,
+               request.configuration->threads == 1 ? " is asked" : " are asked");
   if (plan.uses_tier(spec::Tier::kDisk) && request.configuration->nvme_paths.empty())
-    return "it keeps states on disk, and no path is given; give --nvme-path DIR";
+    return "it uses a disk, and no path is given; give --nvme-path DIR";
   if (std::string problem =
           plan::plan_problem(plan, plan_request(*request.configuration, *request.model, {}, request.budget, request.threads, ranks));
       !problem.empty()) {
@@ -315,6 +314,31 @@ Fitness fitness_of(const plan::PlanRecord& record, const PlanningRequest& reques
   return fitness;
 }
 
+/// The threads of a run's own plan, which is kept whatever this attempt may use: other threads are other bits.
+struct KeptThreads {
+  std::string unfit;  // why they can't be kept; empty: they can
+  std::string note;   // what to know where this attempt would have taken others
+};
+KeptThreads threads_of(const spec::Plan& plan, const PlanningRequest& request) {
+  if (request.configuration->threads > 0 || plan.threads == request.threads) return {};
+  const auto count = [](std::int64_t threads) { return cat(threads, threads == 1 ? " thread" : " threads"); };
+  if (plan.threads < request.threads) {
+    return {{},
+            cat("plan: the run keeps ", count(plan.threads), " a rank, as it began, though it may use ", request.threads, "; --threads ",
+                request.threads, " takes them, and then losses go on within tolerance, not to the bit")};
+  }
+  const std::int64_t wanted = std::int64_t{plan.threads} * request.ranks_on_node;
+  if (wanted > request.cores_on_node) {
+    return {cat("it is for ", count(plan.threads), " a rank, ", request.ranks_on_node, request.ranks_on_node == 1 ? " rank" : " ranks",
+                " on a node that has ", request.cores_on_node, request.cores_on_node == 1 ? " core" : " cores"),
+            {}};
+  }
+  return {{},
+          cat("plan: the run keeps ", count(plan.threads), " a rank, as it began, though this attempt was given cores for ",
+              request.threads, " and will be slow: give it more cores, or --threads ", request.threads,
+              ", with which losses go on within tolerance, not to the bit")};
+}
+
 /// The disk of a profile that was kept; what suits most disks where there is none.
 spec::DiskSpeed measured_disk(const std::string& profile_file) {
   std::error_code error;
@@ -350,21 +374,25 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
       text = read_text(file);
       PlanningRequest own = request;
       own.budget = for_own_plan(request);
-      const Fitness fitness = fitness_of(plan::plan_record_from_json(text, file), own, world.size());
+      const plan::PlanRecord record = plan::plan_record_from_json(text, file);
+      Fitness fitness = fitness_of(record, own, world.size());
+      const KeptThreads threads = threads_of(record.plan, request);
+      if (fitness.unfit.empty()) fitness.unfit = threads.unfit;
       if (fitness.unfit.empty()) {
         keep = true;
         disk_bytes = fitness.disk_bytes;
         if (!configuration.plan_file.empty() &&
-            !(plan::plan_record_from_json(read_text(configuration.plan_file), configuration.plan_file).plan ==
-              plan::plan_record_from_json(text, file).plan)) {
+            !(plan::plan_record_from_json(read_text(configuration.plan_file), configuration.plan_file).plan == record.plan)) {
           throw RequestError(cat("--plan ", configuration.plan_file, ": differs from the plan that this run began with, ", file,
                                  "; a run keeps its plan. Leave --plan out, or give another --output"));
         }
-        log.note(cat("plan: as in ", file, " from the attempt before: ", plan::describe(plan::plan_record_from_json(text, file).plan)));
+        log.note(cat("plan: as in ", file, " from the attempt before: ", plan::describe(record.plan)));
+        if (!threads.note.empty()) log.note(threads.note);
         disk = measured_disk(request.directory->profile_file());
         return;
       }
-      log.note(cat("plan: ", file, " can't be kept: ", fitness.unfit, "; planning anew"));
+      log.note(cat("plan: ", file, " can't be kept: ", fitness.unfit,
+                   "; planning anew. Where that changes the arithmetic signature, losses go on within tolerance, not to the bit"));
       text.clear();
     }
     if (!configuration.plan_file.empty()) {

@@ -22,8 +22,9 @@ struct PlanningRequest {
   const Configuration* configuration = nullptr;
   const spec::ModelSpec* model = nullptr;
   spec::Budget budget;
-  int threads = 1;
+  int threads = 1;  // per rank: as asked, else as cores are given
   int ranks_on_node = 1;
+  int cores_on_node = 1;  // that are there, whoever may use them
   const RunDirectory* directory = nullptr;
   std::string swap_job;  // as swap_job(), the same on all ranks
 };
@@ -39,8 +40,9 @@ struct Planned {
 };
 
 /// The plan of a run, the same on all ranks, in plan.json before this returns: the run's own from an earlier attempt, else
-/// --plan FILE, else profile and search. An earlier plan for another number of ranks, or one that doesn't fit any more, is
-/// replaced, and the log says so. Collective; errors are agreed.
+/// --plan FILE, else profile and search. An earlier plan for another number of ranks, for other threads than --threads says or more than there
+/// are cores, or one that doesn't fit any more, is replaced, and the log says so; else its threads are kept, too. Collective; errors are
+/// agreed.
 Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log& log);
 
 /// trace.json of rank 0: the last steps beside the simulation of the same graph, where the plan came with a profile.

@@ -1,5 +1,7 @@
 #include "app/session.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -60,6 +62,10 @@ int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, cons
   if (asked > 0) return static_cast<int>(asked);
   const bool bound_apart = facts.cores * ranks_on_node <= node_cores;
   return bound_apart ? std::max(1, facts.cores) : std::max(1, node_cores / std::max(1, ranks_on_node));
+}
+
+int online_cores() {
+  return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
 }  // namespace sluice::app

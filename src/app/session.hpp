@@ -28,4 +28,7 @@ std::string newest_whole(const std::string& path);
 /// over its ranks; at least 1. `node_cores`: that the node's ranks may use together.
 int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts);
 
+/// Cores that this node has, whoever may use them.
+int online_cores();
+
 }  // namespace sluice::app

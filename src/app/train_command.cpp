@@ -157,6 +157,7 @@ class Job {
     if (world_.rank() == 0 && configuration_.init == Init::kWeights && !directory_->has_run())
       check_weights(configuration_.model_path, model_);
     facts_ = device::read_cpu_facts();
+    node_has_ = std::max(node_cores_, online_cores());
     threads_ = threads_per_rank(configuration_.threads, world_.node_size(), node_cores_, facts_);
     const model::Model built = model::build_model(model_, *parallel::make_unsharded_modules());
     budget_ = memory_budget(configuration_, world_.node_size(), {facts_, device::read_resident_bytes().proportional},
@@ -214,14 +215,15 @@ class Job {
 
   /// Ranks see different nodes at different moments; one plan serves all, so the scarcest rank rules.
   void agree_on_resources() {
-    for (const std::string& rank : world_.all_gather(cat(budget_.device_bytes, " ", budget_.host_bytes, " ", threads_))) {
+    for (const std::string& rank : world_.all_gather(cat(budget_.device_bytes, " ", budget_.host_bytes, " ", threads_, " ", node_has_))) {
       std::istringstream words(rank);
       spec::Budget other;
-      int threads = 1;
-      words >> other.device_bytes >> other.host_bytes >> threads;
+      int threads = 1, cores = 1;
+      words >> other.device_bytes >> other.host_bytes >> threads >> cores;
       budget_.device_bytes = std::min(budget_.device_bytes, other.device_bytes);
       budget_.host_bytes = std::min(budget_.host_bytes, other.host_bytes);
       threads_ = std::min(threads_, threads);
+      node_has_ = std::min(node_has_, cores);
     }
   }
 
@@ -405,6 +407,7 @@ class Job {
     request.budget = budget_;
     request.threads = threads_;
     request.ranks_on_node = world_.node_size();
+    request.cores_on_node = node_has_;
     request.directory = &*directory_;
     request.swap_job = swap_job_;
     planned_ = plan_run(world_, request, log_);
@@ -720,7 +723,8 @@ class Job {
   std::int64_t steps_ = 0;
   device::CpuFacts facts_;
   int threads_ = 1;
-  int node_cores_ = 1;
+  int node_cores_ = 1;  // that its ranks may use
+  int node_has_ = 1;    // whoever may use them
   std::optional<train::StopSource> stop_;
   spec::Budget budget_;
   std::string swap_job_;

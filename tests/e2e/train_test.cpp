@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "support/training_runs.hpp"
 
@@ -17,6 +19,17 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Of those that this process may use.
+int first_core() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  EXPECT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  int core = 0;
+  while (CPU_ISSET(core, &mask) == 0) ++core;
+  return core;
+}
 
 class Train : public ::testing::Test {
  protected:
@@ -150,6 +163,53 @@ TEST_F(Train, OtherRankCountsGoOnWithinTolerance) {
           << "step " << i + 1;
     }
   }
+}
+
+/// Threads are arithmetic: a run keeps its own, whatever a later attempt may use, but for an explicit wish and for cores that aren't there.
+TEST_F(Train, ARunKeepsItsThreadsUnlessAskedOtherwise) {
+  if (std::thread::hardware_concurrency() < 2) return;  // nothing to tell apart
+  json unsaid = read_json(area_->config());
+  unsaid.at("sluice").erase("threads");
+  const std::string config = area_->write("unsaid.json", unsaid.dump());
+  const auto train = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", config, "--output", run(name)});
+    return area_->sluice(more);
+  };
+  ASSERT_TRUE(ended_with(run_program(train("alone", {"--steps", "10", "--threads", "2"})), 0));
+  ASSERT_EQ(read_json(run("alone") + "/plan.json").at("plan").at("threads"), 2);
+  fs::copy(run("alone"), run("alone-straight"), fs::copy_options::recursive);
+  ASSERT_TRUE(ended_with(run_program(train("alone-straight", {"--steps", "14", "--threads", "2"})), 0));
+
+  // One core is given, the node has more.
+  ProgramCommand on_one_core = train("alone", {"--steps", "14"});
+  on_one_core.words.insert(on_one_core.words.begin(), {"taskset", "-c", std::to_string(first_core())});
+  const ProgramOutcome kept = run_program(on_one_core);
+  ASSERT_TRUE(ended_with(kept, 0));
+  EXPECT_THAT(kept.output, HasSubstr("the run keeps 2 threads a rank, as it began, though this attempt was given cores for 1"));
+  EXPECT_THAT(kept.output, Not(HasSubstr("another arithmetic signature")));
+  EXPECT_TRUE(same_bits(run("alone"), run("alone-straight")));
+
+  // Asked for.
+  const ProgramOutcome asked = run_program(train("alone", {"--steps", "18", "--threads", "1"}));
+  ASSERT_TRUE(ended_with(asked, 0));
+  EXPECT_THAT(asked.output, HasSubstr("can't be kept: it is for 2 threads a rank, 1 is asked; planning anew"));
+  EXPECT_THAT(asked.output, HasSubstr("losses go on within tolerance, not to the bit: threads: 1 here, 2 there"));
+  ASSERT_TRUE(has_each_step_once(run("alone"), 18));
+
+  // More cores than the run began with are left alone.
+  const ProgramOutcome more = run_program(train("alone", {"--steps", "20"}));
+  ASSERT_TRUE(ended_with(more, 0));
+  EXPECT_THAT(more.output, HasSubstr("the run keeps 1 thread a rank, as it began, though it may use "));
+  EXPECT_THAT(more.output, Not(HasSubstr("another arithmetic signature")));
+
+  // What the node doesn't have.
+  json plan = read_json(run("alone") + "/plan.json");
+  plan["plan"]["threads"] = 4096;
+  std::ofstream(run("alone") + "/plan.json") << plan.dump();
+  const ProgramOutcome gone = run_program(train("alone", {"--steps", "22"}));
+  ASSERT_TRUE(ended_with(gone, 0));
+  EXPECT_THAT(gone.output, HasSubstr("can't be kept: it is for 4096 threads a rank, 1 rank on a node that has "));
+  EXPECT_LT(read_json(run("alone") + "/plan.json").at("plan").at("threads").get<int>(), 4096);
 }
 
 TEST_F(Train, ThreeRanksGoOnFromTwo) {
