@@ -384,7 +384,6 @@ std::string plan_problem(const spec::Plan& plan, const PlanRequest& request) {
     if (home.states < home.working || home.states < home.gradient)
       return refuse("states", home.states, "a faster tier than its working parameters or gradient");
   }
-  if (plan.uses_tier(spec::Tier::kDisk) && request.budget.disk_bytes == 0) return "it uses a disk and none is given (--nvme-path)";
   return {};
 }
 

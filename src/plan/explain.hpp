@@ -30,8 +30,8 @@ struct PlanRecord {
 /// `source` names the file in errors. Throws FormatError.
 PlanRecord plan_record_from_json(const std::string& text, const std::string& source);
 
-/// The rule that a plan from elsewhere breaks, in words for a file's reader, or empty: what a builder would call a contradiction, and
-/// tiers that the request doesn't have. Says nothing of the bytes it needs.
+/// The rule that a plan from elsewhere breaks, in words for a file's reader, or empty: what a builder would call a contradiction. Says
+/// nothing of the bytes it needs, nor of tiers that aren't there.
 std::string plan_problem(const spec::Plan& plan, const PlanRequest& request);
 
 }  // namespace sluice::plan

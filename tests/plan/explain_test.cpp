@@ -207,7 +207,7 @@ TEST(PlanProblem, NamesTheRuleThatAPlanFromElsewhereBreaks) {
   refuse([](spec::Plan& p) { p.update_mode = spec::UpdateMode::kInBackward; },
          {"chunk 1 has its gradient on disk", "updates in backward use it up"});
   request.budget.disk_bytes = 0;
-  EXPECT_THAT(plan_problem(good, request), HasSubstr("--nvme-path"));
+  EXPECT_EQ(plan_problem(good, request), "") << "what it needs of a tier is the caller's to compare";
 }
 
 TEST_F(Explain, DamagedRecordsAreRefusedByKey) {
