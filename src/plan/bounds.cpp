@@ -42,19 +42,36 @@ std::size_t at(Tier tier) {
 
 }  // namespace
 
-std::int64_t MemoryBound::bytes(const Activations& activations) const {
+/// What is alive at the worst moment: `forward(s)` and `backward(s)` beside what segment s itself and those before it save.
+template <typename Forward, typename Backward>
+std::int64_t MemoryBound::most_of_segments(const Activations& activations, Forward forward, Backward backward) const {
   std::int64_t most = 0, kept = 0;
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
     const bool is_kept = activations[s] == Activation::kKeep;
     const std::int64_t own = is_kept && s + 1 < saved_bytes.size() ? stack * saved_bytes[s] : saved_bytes[s];
     // Its own saved tensors stand in its backward and, unless they stay in staging, in its forward, kept or not.
     const bool in_forward = is_kept || moves(activations[s]) || forward_stores_saved;
-    const std::int64_t passing = passing_device_bytes.empty() ? 0 : passing_device_bytes[s];
-    most = std::max(
-        most, kept + std::max((in_forward ? own : 0) + forward_bytes[s], own + backward_bytes[s] + returning(activations, s) + passing));
+    most = std::max(most, kept + std::max((in_forward ? own : 0) + forward(s), own + backward(s)));
     if (is_kept) kept += own;
   }
-  return persistent_bytes[at(Tier::kDevice)] + waiting_bytes[at(Tier::kDevice)] + rcache_bytes + gradient_part_bytes + most;
+  return of_homes.persistent[at(Tier::kDevice)] + of_homes.waiting[at(Tier::kDevice)] + most;
+}
+
+std::int64_t MemoryBound::bytes(const Activations& activations) const {
+  const auto backward = [&](std::size_t s) {
+    const std::int64_t passing = of_homes.passing_device.empty() ? 0 : of_homes.passing_device[s];
+    return backward_bytes[s] + returning(activations, s) + passing;
+  };
+  return rcache_bytes + of_homes.gradient_part +
+         most_of_segments(
+             activations, [&](std::size_t s) { return forward_bytes[s]; }, backward);
+}
+
+std::int64_t MemoryBound::least_bytes(const Activations& activations) const {
+  const auto there = [](const std::vector<std::int64_t>& each, std::size_t s) { return each.empty() ? 0 : each[s]; };
+  return most_of_segments(
+      activations, [&](std::size_t s) { return forward_bytes[s] + there(gathered.forward, s); },
+      [&](std::size_t s) { return backward_bytes[s] - there(uncertain_bytes, s) + there(gathered.backward, s); });
 }
 
 /// On their way back while segment s runs backward: those of the items that follow.
@@ -70,19 +87,32 @@ std::int64_t MemoryBound::returning(const Activations& activations, std::size_t 
 }
 
 std::int64_t MemoryBound::host_bytes(const Activations& activations) const {
+  const auto [there, through] = activations_off_device(activations);
+  // On its way to disk or back, the next ones behind it.
+  const std::int64_t in_pass = token_bytes + there + (1 + returns_ahead) * through + of_homes.read_staging + of_homes.sum_staging;
+  // Updates beside a pass begin before, or end after, most of its activations are there.
+  return of_homes.persistent[at(Tier::kHost)] + of_homes.waiting[at(Tier::kHost)] + of_homes.passing_host +
+         std::max(in_pass, of_homes.update_staging);
+}
+
+std::int64_t MemoryBound::least_host_bytes(const Activations& activations) const {
+  const auto [there, through] = activations_off_device(activations);
+  const std::int64_t in_pass = token_bytes + std::max({there, through, of_homes.read_staging_least, of_homes.sum_staging_least});
+  return of_homes.persistent[at(Tier::kHost)] + of_homes.waiting[at(Tier::kHost)] + std::max(in_pass, of_homes.update_staging_least);
+}
+
+/// Of what segments save: bytes that stand in host memory, and the most that a segment sends through it to disk.
+std::pair<std::int64_t, std::int64_t> MemoryBound::activations_off_device(const Activations& activations) const {
   std::int64_t there = 0, through = 0;
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
     if (activations[s] == Activation::kHost) there += stack * saved_bytes[s];
     if (activations[s] == Activation::kDisk) through = std::max(through, padded(saved_bytes[s]));
   }
-  // On its way to disk or back, the next ones behind it.
-  const std::int64_t in_pass = token_bytes + there + (1 + returns_ahead) * through + read_staging_bytes + sum_staging_bytes;
-  // Updates beside a pass begin before, or end after, most of its activations are there.
-  return persistent_bytes[at(Tier::kHost)] + waiting_bytes[at(Tier::kHost)] + passing_host_bytes + std::max(in_pass, update_staging_bytes);
+  return {there, through};
 }
 
 std::int64_t MemoryBound::disk_bytes(const Activations& activations) const {
-  std::int64_t bytes = persistent_bytes[at(Tier::kDisk)];
+  std::int64_t bytes = of_homes.persistent[at(Tier::kDisk)];
   for (std::size_t s = 0; s < saved_bytes.size(); ++s) {
     if (activations[s] == Activation::kDisk) bytes += stack * padded(saved_bytes[s]);
   }
@@ -90,17 +120,11 @@ std::int64_t MemoryBound::disk_bytes(const Activations& activations) const {
 }
 
 void MemoryBound::set_homes(Workbench& bench, const spec::Plan& plan) {
-  const HomeBytes homes = home_bytes(bench, plan);
-  persistent_bytes = homes.persistent;
-  waiting_bytes = homes.waiting;
-  passing_device_bytes = homes.passing_device;
-  passing_host_bytes = homes.passing_host;
-  update_staging_bytes = homes.update_staging;
-  read_staging_bytes = homes.read_staging;
-  sum_staging_bytes = homes.sum_staging;
-  gradient_part_bytes = homes.gradient_part;
+  of_homes = home_bytes(bench, plan);
   returns_ahead = std::max(1, plan.prefetch_segments);
-  rcache_bytes = plan.zero_stage == 3 ? plan.rcache_elements * bench.layout(plan.chunk_elements).element_bytes(Plane::kWorking) : 0;
+  if (plan.zero_stage != 3) return;
+  rcache_bytes = plan.rcache_elements * bench.layout(plan.chunk_elements).element_bytes(Plane::kWorking);
+  gathered = bench.gathered(plan);
 }
 
 MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
@@ -117,6 +141,7 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
   bound.stack = plan.order == spec::MicroBatchOrder::kLayerByLayer ? plan.accumulation : 1;
   bound.token_bytes = schedule::token_bytes(shape.rows, shape.sequence, bench.request().training.document_attention) * plan.accumulation;
   bound.set_homes(bench, plan);
+  bound.uncertain_bytes.resize(segments);
 
   // Gradients of a micro-batch stand whole from the first segment of backward that touches their run to the last; layer by layer
   // those of all micro-batches do, but within one segment one after the other.
@@ -137,6 +162,7 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
       const std::int64_t bytes = aligned(layout.runs()[r].elements * kFloat) * (first[r] == last[r] ? 1 : bound.stack);
       gradient_begins[first[r]] += bytes;
       gradient_ends[last[r]] += bytes;
+      if (first[r] != last[r]) bound.uncertain_bytes[first[r]] += bytes - bytes / bound.stack;
     }
   }
 
@@ -165,6 +191,8 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
       if (bound.forward_stores_saved) bound.forward_bytes[s] += saved;
       continue;
     }
+    // As a micro-batch's gradient of an activation comes its input goes.
+    if (is_head) bound.uncertain_bytes[s] += (bound.stack - 1) * activation;
     bound.backward_bytes[s] = inputs + bound.stack * activation + gradients + scratch(is_head ? Phase::kForwardBackward : Phase::kBackward);
     gradients -= gradient_ends[s];
     bound.saved_bytes[s] = saved;
@@ -176,20 +204,21 @@ MemoryBound memory_bound(Workbench& bench, const spec::Plan& plan) {
   return bound;
 }
 
-Activations least_recompute(const MemoryBound& memory, std::int64_t bytes) {
+Activations least_given_up(const MemoryBound& memory, std::int64_t bytes, Activation to) {
   std::vector<std::size_t> order;
   for (std::size_t s = 0; s < memory.saved_bytes.size(); ++s) {
-    if (memory.saved_bytes[s] > 0 && memory.recompute_seconds[s] > 0) order.push_back(s);
+    const bool may = to == Activation::kRecompute ? memory.recompute_seconds[s] > 0 : s + 1 < memory.saved_bytes.size();
+    if (memory.saved_bytes[s] > 0 && may) order.push_back(s);
   }
   const auto worth = [&](std::size_t s) { return static_cast<double>(memory.saved_bytes[s]) / memory.recompute_seconds[s]; };
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return worth(a) != worth(b) ? worth(a) > worth(b) : a > b; });
   const auto first_of_order = [&](std::size_t count) {
     Activations activations(memory.saved_bytes.size(), Activation::kKeep);
-    for (std::size_t i = 0; i < count; ++i) activations[order[i]] = Activation::kRecompute;
+    for (std::size_t i = 0; i < count; ++i) activations[order[i]] = to;
     return activations;
   };
-  // More recomputation never needs more bytes, so the least count is found by halving.
+  // More of that never needs more bytes, so the least count is found by halving.
   std::size_t few = 0, many = order.size();
   while (few < many) {
     const std::size_t middle = (few + many) / 2;

@@ -24,7 +24,10 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan, cons
                                             "ranks share parameters, gradients and optimizer state"};
   std::string text;
   if (request.mesh.data == 1) {
-    text = plan.homes.empty() ? "  one rank holds everything\n" : cat("  one rank; zero_stage ", plan.zero_stage, "\n");
+    static constexpr const char* kLeaves[] = {"states may leave the device", "states may leave the device",
+                                              "states and gradients may leave the device", "all of its state may leave the device"};
+    text = plan.homes.empty() ? "  one rank holds everything\n"
+                              : cat("  one rank; zero_stage ", plan.zero_stage, ": ", kLeaves[plan.zero_stage], "\n");
   } else {
     text = cat("  ", request.mesh.data, " ranks; zero_stage ", plan.zero_stage, ": ", kShards[plan.zero_stage], "\n");
   }
@@ -43,7 +46,8 @@ std::string plain_words(const PlanRequest& request, const spec::Plan& plan, cons
               plan.order == spec::MicroBatchOrder::kLayerByLayer ? "; each half-layer for all of them before the next\n" : "\n");
   text += cat("  chunks of ", format_count(plan.chunk_elements), " parameters");
   if (plan.zero_stage == 3)
-    text += cat("; ", format_count(plan.rcache_elements), " gathered at once, fetched ", plan.prefetch_segments, " half-layers ahead");
+    text += cat("; ", format_count(plan.rcache_elements), " gathered at once, fetched ", plan.prefetch_segments,
+                plan.prefetch_segments == 1 ? " half-layer ahead" : " half-layers ahead");
   const auto segments = [&](spec::Activation activation) {
     return std::count(plan.activations.begin(), plan.activations.end(), activation);
   };
@@ -143,10 +147,11 @@ std::string homes_text(const PlanRequest& request, const PlanResult& result) {
               uses_disk ? cat(", host memory ", format_bytes(request.budget.host_bytes / ranks_per_node(request)), " for everything") : "");
   }
   line("states", &spec::ChunkHomes::states, why);
+  const char* no_room = ": what passes through the device leaves no room for all of them";
   const bool gradients_on_disk = chunks_in(plan, &spec::ChunkHomes::gradient, spec::Tier::kDisk) > 0;
   line("gradients", &spec::ChunkHomes::gradient,
-       gradients_on_disk ? ": those wait there for the norm, host memory has no room for them" : "");
-  line("working parameters", &spec::ChunkHomes::working, request.pins.working ? ": pinned" : "");
+       gradients_on_disk ? ": those wait there for the norm, host memory has no room for them" : no_room);
+  line("working parameters", &spec::ChunkHomes::working, request.pins.working ? ": pinned" : no_room);
   return text;
 }
 

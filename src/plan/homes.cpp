@@ -58,8 +58,8 @@ Staged staged_bytes(const chunks::ChunkLayout& layout, const chunks::Chunk& chun
 }
 
 /// Of chunks in the order of their updates: one on its way back, one being updated, and those fetched ahead; of those before in the same
-/// run what its gather takes from there.
-std::int64_t update_staging(const chunks::ChunkLayout& layout, const spec::Plan& plan, int ranks) {
+/// run what its gather takes from there. Certain is what they write: gradients may come later.
+void add_update_staging(HomeBytes& bytes, const chunks::ChunkLayout& layout, const spec::Plan& plan, int ranks) {
   const std::int64_t alignment = host_alignment(plan);
   std::vector<Staged> in_order;
   for (std::size_t c = 0; c < layout.chunks().size(); ++c) {
@@ -67,19 +67,26 @@ std::int64_t update_staging(const chunks::ChunkLayout& layout, const spec::Plan&
     if (staged.all > 0) in_order.push_back(staged);
   }
   const auto ahead = static_cast<std::size_t>(plan.state_prefetch);
-  std::int64_t most = 0, sum = 0, awaited = 0;
+  Staged sum;  // of chunks [k, k + ahead]
+  std::int64_t awaited = 0;
   std::size_t fetched = 0;
   for (std::size_t k = 0; k < in_order.size(); ++k) {
-    for (; fetched < std::min(in_order.size(), k + 1 + ahead); ++fetched) sum += in_order[fetched].all;
+    for (; fetched < std::min(in_order.size(), k + 1 + ahead); ++fetched) {
+      sum.all += in_order[fetched].all;
+      sum.written += in_order[fetched].written;
+    }
     awaited = k > 1 && in_order[k - 2].run == in_order[k].run ? awaited + in_order[k - 2].awaited : 0;
-    most = std::max(most, sum + awaited + (k > 0 ? in_order[k - 1].written : 0));
-    sum -= in_order[k].all;
+    const std::int64_t before = k > 0 ? in_order[k - 1].written : 0;
+    bytes.update_staging = std::max(bytes.update_staging, sum.all + awaited + before);
+    bytes.update_staging_least = std::max(bytes.update_staging_least, sum.written + before);
+    sum.all -= in_order[k].all;
+    sum.written -= in_order[k].written;
   }
-  return most;
 }
 
-/// Of as many segments as gathers are issued ahead, and the one that is next: what of their working parameters comes from disk.
-std::int64_t read_staging(const Workbench& bench, const chunks::ChunkLayout& layout, const spec::Plan& plan) {
+/// Of as many segments as gathers are issued ahead, and the one that is next: what of their working parameters comes from disk. Certain is
+/// one run's: others may stay on the device from one use to the next.
+void add_read_staging(HomeBytes& staging, const Workbench& bench, const chunks::ChunkLayout& layout, const spec::Plan& plan) {
   std::vector<std::int64_t> of_segment;
   std::vector<bool> seen(layout.runs().size(), false);
   for (const auto& segment : bench.model().segments) {
@@ -89,26 +96,28 @@ std::int64_t read_staging(const Workbench& bench, const chunks::ChunkLayout& lay
       if (seen[r]) continue;
       seen[r] = true;
       const auto first = static_cast<std::size_t>(layout.runs()[r].first_chunk);
+      std::int64_t of_run = 0;
       for (std::size_t c = first; c < first + static_cast<std::size_t>(layout.runs()[r].chunk_count); ++c) {
         if (plan.home(c).working != Tier::kDisk) continue;
         const std::int64_t part = part_elements(layout.chunks()[c], plan, bench.ranks());
-        bytes += round_up(part * layout.element_bytes(Plane::kWorking), schedule::kDiskAlignment);
+        of_run += round_up(part * layout.element_bytes(Plane::kWorking), schedule::kDiskAlignment);
       }
+      bytes += of_run;
+      staging.read_staging_least = std::max(staging.read_staging_least, of_run);
     }
     of_segment.push_back(bytes);
   }
   const auto window = static_cast<std::size_t>(plan.prefetch_segments) + 1;
-  std::int64_t most = 0, sum = 0;
+  std::int64_t sum = 0;
   for (std::size_t s = 0; s < of_segment.size(); ++s) {
     sum += of_segment[s] - (s >= window ? of_segment[s - window] : 0);
-    most = std::max(most, sum);
+    staging.read_staging = std::max(staging.read_staging, sum);
   }
-  return most;
 }
 
 /// Gradients on their way to the disk: one that is written and the next one, for which the sum of the micro-batches before is read. Layer
 /// by layer the sums of all chunks that a segment completes stay until its last micro-batch.
-std::int64_t sum_staging(const Workbench& bench, const chunks::ChunkLayout& layout, const spec::Plan& plan) {
+void add_sum_staging(HomeBytes& staging, const Workbench& bench, const chunks::ChunkLayout& layout, const spec::Plan& plan) {
   std::vector<std::int64_t> of_run(layout.runs().size(), 0);
   std::int64_t largest = 0, count = 0;
   for (std::size_t c = 0; c < plan.homes.size(); ++c) {
@@ -120,7 +129,9 @@ std::int64_t sum_staging(const Workbench& bench, const chunks::ChunkLayout& layo
     largest = std::max(largest, bytes);
     ++count;
   }
-  if (plan.accumulation == 1 || plan.order == spec::MicroBatchOrder::kDepthFirst) return std::min<std::int64_t>(count, 2) * largest;
+  staging.sum_staging_least = largest;
+  staging.sum_staging = std::min<std::int64_t>(count, 2) * largest;
+  if (plan.accumulation == 1 || plan.order == spec::MicroBatchOrder::kDepthFirst) return;
   // A run is complete with the first segment that uses it, the last one of backward.
   std::int64_t most = 0;
   std::vector<bool> seen(of_run.size(), false);
@@ -133,7 +144,7 @@ std::int64_t sum_staging(const Workbench& bench, const chunks::ChunkLayout& layo
     }
     most = std::max(most, sum);
   }
-  return most + largest;
+  staging.sum_staging = most + largest;
 }
 
 /// Whether gradients stand only from their first part to their update, and if so whether they go while others come: not where they wait for
@@ -424,9 +435,9 @@ HomeBytes home_bytes(Workbench& bench, const spec::Plan& plan) {
   if (are_transient(plan)) add_transient_gradients(bytes, bench, layout, plan);
   bytes.persistent[at(Tier::kHost)] += control_bytes(bench, plan);
   if (std::any_of(plan.homes.begin(), plan.homes.end(), [](const ChunkHomes& home) { return home.working == Tier::kDisk; }))
-    bytes.read_staging = read_staging(bench, layout, plan);
-  bytes.update_staging = update_staging(layout, plan, bench.ranks());
-  bytes.sum_staging = sum_staging(bench, layout, plan);
+    add_read_staging(bytes, bench, layout, plan);
+  add_update_staging(bytes, layout, plan, bench.ranks());
+  add_sum_staging(bytes, bench, layout, plan);
   return bytes;
 }
 

@@ -27,10 +27,11 @@ struct HomeBytes {
   std::array<std::int64_t, spec::kTierCount> waiting{};
   std::vector<std::int64_t> passing_device;
   std::int64_t passing_host = 0;
-  std::int64_t update_staging = 0;  // host: operands of the updates in flight whose home is another tier than where they are updated
-  std::int64_t read_staging = 0;    // host: working parameters on their way from the disk to the device
-  std::int64_t sum_staging = 0;     // host: gradients on their way to the disk, with the sum of the micro-batches before
-  std::int64_t gradient_part = 0;   // device: a reduced gradient on its way to its home elsewhere
+  // On the host, what of it stands there at once; and what of it certainly does.
+  std::int64_t update_staging = 0, update_staging_least = 0;  // operands of the updates in flight whose home isn't where they are updated
+  std::int64_t read_staging = 0, read_staging_least = 0;      // working parameters on their way from the disk to the device
+  std::int64_t sum_staging = 0, sum_staging_least = 0;        // gradients on their way to the disk, with the sum of those before
+  std::int64_t gradient_part = 0;                             // device: a reduced gradient on its way to its home elsewhere
 };
 HomeBytes home_bytes(Workbench& bench, const spec::Plan& plan);
 

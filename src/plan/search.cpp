@@ -34,7 +34,9 @@ constexpr std::int64_t kFinalTasks = 6'000'000;  // simulated whole in all: some
 constexpr double kWorthRanking = 1.05;           // candidates whose bound is further from the best aren't ranked
 constexpr double kWorthSimulating = 1.10;        // nor those simulated whole whose rank is further
 constexpr double kTie = 1.005;                   // closer than any prediction: the earlier in the walk is taken
-constexpr int kRefits = 4;                       // recompute or move more, as often, when placement needs more than the bound
+constexpr int kRefits = 12;                      // of a candidate's homes and activations to what placement needs; two or three are usual
+constexpr int kWorthRelaxing = 64;               // placement needs less than expected by this part of a tier
+constexpr std::size_t kNearest = 16;             // placed to find the one that misses least
 constexpr int kRefined = 4;                      // of the best ranked, and how many prices all of that may take
 constexpr int kMostRefinements = 24;
 
@@ -100,15 +102,8 @@ class Search {
       if (next == nullptr) break;
       settle(*next);
     }
-    if (choose() && !keeps_gradients_on_disk(chosen_->plan)) return true;
-    // The bound may have been too strict with all of them, or with those that use up gradients in backward.
-    nearest_ = find_nearest();
-    for (Candidate& c : candidates_) {
-      if (c.fits || sum_of(c.missing) > 0) continue;
-      c.fits = true;
-      c.reduced_seconds = reduced_seconds(bench_, c.plan);
-      settle(c);
-    }
+    if (choose()) return true;
+    find_nearest();
     return choose();
   }
 
@@ -186,34 +181,22 @@ class Search {
                      [](const Candidate* a, const Candidate* b) { return a->bound_seconds < b->bound_seconds; });
   }
 
-  static bool keeps_gradients_on_disk(const spec::Plan& plan) {
-    return std::any_of(plan.homes.begin(), plan.homes.end(), [](const spec::ChunkHomes& home) { return home.gradient == Tier::kDisk; });
-  }
-
-  /// Where a plan is chosen already, of those that might be better: it keeps gradients on disk, they update in backward; null if there are
-  /// none.
-  Candidate* find_nearest() {
-    // The bound is close: of the few that it puts first, placement says which needs least.
+  /// Of what doesn't fit the plan that misses least, placed: among the few of which that is expected.
+  void find_nearest() {
     std::vector<Candidate*> order;
-    for (Candidate& c : candidates_) {
-      const bool may_be_better =
-          !c.fits && c.plan.update_mode == spec::UpdateMode::kInBackward && chosen_ != nullptr && c.bound_seconds < *chosen_->seconds;
-      if (chosen_ == nullptr || may_be_better) order.push_back(&c);
-    }
+    for (Candidate& c : candidates_) order.push_back(&c);
     std::stable_sort(order.begin(), order.end(),
                      [](const Candidate* a, const Candidate* b) { return distance_of(a->missing) < distance_of(b->missing); });
-    Candidate* best = nullptr;
-    for (std::size_t i = 0; i < order.size() && i < 8; ++i) {
-      Candidate& c = *order[i];
-      if (c.relief == Relief::kLeave) c.relief = Relief::kRecomputeAndLeave;
-      constexpr std::int64_t kEverything = std::int64_t{1} << 60;  // spared: recompute and move all that may be
-      const Room spare{.device = c.relief == Relief::kRecompute ? kEverything : 0, .host = 0, .disk = 0};
-      walk_.fit(c, spare);
-      Placed placed = place(c);
-      refit(c, placed, spare);
-      if (best == nullptr || distance_of(c.missing) < distance_of(best->missing)) best = &c;
+    if (order.size() > kNearest) order.resize(kNearest);
+    for (Candidate* c : order) {
+      if (place_within(*c, Extent::kWhole)) {  // the reduced graph said otherwise
+        c->fits = true;
+        c->reduced_seconds = reduced_seconds(bench_, c->plan);
+        settle(*c);
+        continue;
+      }
+      if (nearest_ == nullptr || distance_of(c->missing) < distance_of(nearest_->missing)) nearest_ = c;
     }
-    return best;
   }
 
   // ---- reduced graphs
@@ -233,6 +216,10 @@ class Search {
     for (Candidate* c : by_bound_) {
       if (!c->fits || c->reduced_seconds) continue;
       if (c->bound_seconds > best * kWorthRanking) break;
+      if (c->is_tight && !place_within(*c, Extent::kReduced)) {
+        c->fits = false;
+        continue;
+      }
       c->reduced_seconds = reduced_seconds(bench_, c->plan);
       best = std::min(best, *c->reduced_seconds);
     }
@@ -270,7 +257,10 @@ class Search {
     child.plan = plan;
     child.relief = Relief::kLeaveAsGiven;
     child.refined = true;
-    if (!walk_.fit(child, {})) return std::nullopt;
+    if (!walk_.fit(child, {})) {
+      child.is_tight = true;
+      if (!walk_.may_fit(child) || !place_within(child, Extent::kReduced)) return std::nullopt;
+    }
     child.bound_seconds = seconds_bound(bench_, child.plan);
     child.reduced_seconds = reduced_seconds(bench_, child.plan);
     candidates_.push_back(child);
@@ -280,7 +270,7 @@ class Search {
   /// Fuyou's walk: of what is recomputed, a quarter more at a time goes to the host and, where that is full, to disk, the most seconds of
   /// recomputing a byte first; up to where the step's time turns, since it is convex in the amount.
   void move_recomputed(const Candidate& parent) {
-    if (request_.pins.recompute || request_.pins.host_activations) return;
+    if (!walk_.may_move_activations()) return;
     const Room room = walk_.room_of_rank({});
     spec::Plan yields = parent.plan;  // homes are fitted anew: for activations all that may gives way to disk
     const bool may_yield = room.disk > 0 && request_.pins.states.value_or(Tier::kDisk) == Tier::kDisk;
@@ -290,7 +280,8 @@ class Search {
       if (home.working == Tier::kHost && request_.pins.working != Tier::kHost) home.working = Tier::kDisk;
       if (home.gradient == Tier::kHost && parent.plan.update_mode != UpdateMode::kInBackward) home.gradient = Tier::kDisk;
     }
-    const MemoryBound memory = walk_.bounded_memory(yields);
+    const MemoryBound memory = walk_.bounded_memory(parent.plan), yielding = walk_.bounded_memory(yields);
+    const auto host_bytes = [&](const Activations& with) { return std::min(memory.host_bytes(with), yielding.host_bytes(with)); };
     std::vector<std::size_t> order;
     for (std::size_t s = 0; s < parent.plan.activations.size(); ++s) {
       if (parent.plan.activations[s] == Activation::kRecompute) order.push_back(s);
@@ -308,9 +299,9 @@ class Search {
       for (; moved < wanted; ++moved) {
         Activation& activation = plan.activations[order[moved]];
         activation = Activation::kHost;
-        if (memory.host_bytes(plan.activations) <= host) continue;
+        if (host_bytes(plan.activations) <= host) continue;
         activation = Activation::kDisk;
-        if (memory.host_bytes(plan.activations) <= host && memory.disk_bytes(plan.activations) <= room.disk) continue;
+        if (host_bytes(plan.activations) <= host && yielding.disk_bytes(plan.activations) <= room.disk) continue;
         activation = Activation::kRecompute;
         break;
       }
@@ -345,11 +336,21 @@ class Search {
     TierBytes arena_bytes{};
   };
 
-  Placed place(const Candidate& c) {
+  enum class Extent : std::uint8_t { kWhole, kReduced };
+
+  /// Reduced: of as few micro-batches as suffice for what stands at the same time.
+  Placed place(const Candidate& c, Extent extent) {
+    spec::Plan plan = c.plan;
+    const bool is_reduced = extent == Extent::kReduced && plan.order == MicroBatchOrder::kDepthFirst;
+    if (is_reduced) plan.accumulation = std::min(plan.accumulation, kReducedMicroBatches);
     Placed placed;
-    placed.inputs = bench_.inputs(c.plan);
+    placed.inputs = bench_.inputs(plan);
     placed.step = schedule::build(GraphKind::kStep, placed.inputs);
     placed.arena_bytes = schedule::arena_bytes_of_set(placed.step, placed.inputs);
+    const spec::BatchSpec& batch = request_.training.batch;
+    placed.arena_bytes[at(Tier::kHost)] +=
+        (c.plan.accumulation - plan.accumulation) *
+        schedule::token_bytes(plan.micro_batch, batch.sequence_length, request_.training.document_attention);
     return placed;
   }
 
@@ -357,47 +358,81 @@ class Search {
     return walk_.missing_bytes(placed.inputs.plan, placed.arena_bytes, walk_.room_of_rank({}));
   }
 
-  /// Has a placed candidate that misses something recompute or move more than with `spare` bytes spared, and sets what it then misses.
-  void refit(Candidate& c, Placed& placed, Room spare) {
-    TierBytes missing = missing_bytes(placed);
-    for (int times = 0; sum_of(missing) > 0 && times < kRefits; ++times) {
-      const auto more = [&](Tier tier) {
-        const std::int64_t of_rank = missing[at(tier)] / (tier == Tier::kDevice ? 1 : bench_.ranks_per_node());
-        return of_rank + of_rank / 8;
+  /// Places a candidate, and fits its activations and homes to what the last placement needed beyond what was expected, until it has room;
+  /// none where it can have none: then its plan is that of the placements that misses least, and `missing` what that misses.
+  std::optional<Placed> place_within(Candidate& c, Extent extent) {
+    constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+    Room spare{};
+    std::int64_t too_little = -kUnknown, too_much = kUnknown;  // spared of the device, as far as known: its own bytes miss, the host's do
+    std::optional<Candidate> nearest;
+    for (int times = 0; times < kRefits; ++times) {
+      Placed placed = place(c, extent);
+      c.missing = missing_bytes(placed);
+      if (sum_of(c.missing) == 0) return placed;
+      if (!nearest || distance_of(c.missing) < distance_of(nearest->missing)) nearest = c;
+      const auto beyond = [&](Tier tier) { return placed.arena_bytes[at(tier)] - c.expected[at(tier)]; };
+      const auto more = [&](Tier tier, std::int64_t spared) {
+        const std::int64_t of_rank = c.missing[at(tier)] / (tier == Tier::kDevice ? 1 : bench_.ranks_per_node());
+        return std::max(beyond(tier), spared + of_rank) + of_rank / 8;
       };
-      spare.device += more(Tier::kDevice);
-      spare.host += more(Tier::kHost);
-      spare.disk += more(Tier::kDisk);
-      const spec::Plan before = c.plan;
-      const bool fits = walk_.fit(c, spare);
-      if (c.plan == before) break;
-      Placed next = place(c);
-      const TierBytes still = missing_bytes(next);
-      if (!fits && distance_of(still) >= distance_of(missing)) {  // the bound, which may be too strict, was right
-        c.plan = before;
-        break;
+      const std::int64_t before = spare.device;
+      if (c.missing[at(Tier::kDevice)] > 0) {
+        too_little = std::max(too_little, before);
+        spare.device = more(Tier::kDevice, before);
+      } else if (c.missing[at(Tier::kHost)] > 0 && !walk_.has_disk()) {  // then less has to leave the device
+        too_much = std::min(too_much, before);
+        spare.device = std::min(beyond(Tier::kDevice), before - more(Tier::kHost, 0));
       }
-      placed = std::move(next);
-      missing = still;
+      if (spare.device != before && (spare.device <= too_little || spare.device >= too_much) && too_little != -kUnknown &&
+          too_much != kUnknown)
+        spare.device = too_little + (too_much - too_little) / 2;
+      if (c.missing[at(Tier::kHost)] > 0) spare.host = more(Tier::kHost, spare.host);
+      if (c.missing[at(Tier::kDisk)] > 0) spare.host = std::min(spare.host, beyond(Tier::kHost));
+      const spec::Plan placed_plan = c.plan;
+      walk_.fit(c, spare);
+      if (c.plan == placed_plan) break;
     }
-    c.missing = missing;
+    c = *nearest;
+    return std::nullopt;
+  }
+
+  /// A neighbour of a candidate that needs less than was expected, and so might keep more.
+  void relax(const Candidate& c, const Placed& placed) {
+    const auto below = [&](Tier tier) { return c.expected[at(tier)] - placed.arena_bytes[at(tier)]; };
+    const Room room = walk_.room_of_rank({});
+    const bool gives_way = !c.plan.homes.empty() || std::any_of(c.plan.activations.begin(), c.plan.activations.end(),
+                                                                [](Activation each) { return each == Activation::kRecompute; });
+    if (c.relaxed || !gives_way || (below(Tier::kDevice) < room.device / kWorthRelaxing && below(Tier::kHost) < room.host / kWorthRelaxing))
+      return;
+    Candidate child;
+    child.plan = c.plan;
+    child.relief = c.relief;
+    child.refined = child.relaxed = true;
+    const Room spare{.device = -std::max<std::int64_t>(0, below(Tier::kDevice)), .host = -std::max<std::int64_t>(0, below(Tier::kHost))};
+    walk_.fit(child, spare);
+    if (child.plan == c.plan) return;
+    child.bound_seconds = seconds_bound(bench_, child.plan);
+    child.reduced_seconds = reduced_seconds(bench_, child.plan);
+    candidates_.push_back(std::move(child));
   }
 
   /// Places a candidate and simulates it whole, or finds that it doesn't fit.
   void settle(Candidate& c) {
-    Placed placed = place(c);
-    const bool was_adjusted = sum_of(missing_bytes(placed)) > 0;
-    refit(c, placed, {});
-    if (sum_of(c.missing) > 0) {
+    const spec::Plan ranked = c.plan;
+    const std::optional<Placed> within = place_within(c, Extent::kWhole);
+    if (!within) {
       c.fits = false;
       c.reduced_seconds.reset();
       return;
     }
-    if (was_adjusted) {  // it recomputes or moves more than what was ranked: rank it anew, and come back if it is still near the best
+    const Placed& placed = *within;
+    if (c.plan != ranked) {
+      // It gives up more than what was ranked: rank it anew, and come back if it is still near the best.
       const double before = *c.reduced_seconds;
       c.reduced_seconds = reduced_seconds(bench_, c.plan);
       if (*c.reduced_seconds > before * kTie) return;
     }
+    relax(c, placed);
     const schedule::Simulation simulation = bench_.simulate(placed.step, placed.inputs);
     c.seconds = simulation.seconds;
     c.segments_between_agrees = placed.inputs.segments_between_agrees;
@@ -454,7 +489,7 @@ class Search {
 
   /// For each respect, the best candidate of every value that wasn't chosen: all ZeRO stages, update modes, tiers and orders, a few
   /// micro-batches.
-  std::vector<Refusal> refusals() const {
+  std::vector<Refusal> refusals() {
     std::vector<const Candidate*> shown;
     const auto consider = [&](std::size_t most, auto value_of) {
       std::map<decltype(value_of(*chosen_)), const Candidate*> best;
@@ -477,7 +512,12 @@ class Search {
     consider(1, [](const Candidate& c) { return c.plan.order; });
     consider(3, [](const Candidate& c) { return c.plan.micro_batch; });
     std::vector<Refusal> refusals;
-    for (const Candidate* c : shown) refusals.push_back({c->plan, reason(*c), sum_of(c->missing), c->fits ? c->known_seconds() : 0});
+    for (const Candidate* c : shown) {
+      Candidate told = *c;
+      // By number what it misses, not what is expected.
+      told.missing = c->fits ? TierBytes{} : missing_bytes(place(told, Extent::kWhole));
+      refusals.push_back({told.plan, reason(told), sum_of(told.missing), told.fits ? told.known_seconds() : 0});
+    }
     return refusals;
   }
 

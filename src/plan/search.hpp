@@ -110,10 +110,10 @@ struct PlanResult {
 };
 
 /// Walks ZeRO stage, micro-batch and its order, chunk size, update mode, prefetch, rCache, and what becomes of those that don't fit the
-/// device: recomputed as little as suffices, or homes in slower tiers (plan/homes.hpp), or both. Three stages of pricing (design section
-/// 1): closed-form bounds of memory and time prune; a reduced graph ranks, and for the best of these also says how many of the recomputed
-/// activations had better be moved and how far ahead states are fetched; at most 20 finalists are placed and simulated whole, and
-/// what the placement needs of each tier is held against the budget. Equal arguments give the equal result; of candidates within
+/// device: as little as suffices recomputed or moved to the host, or homes in slower tiers (plan/homes.hpp), or both. Three stages of
+/// pricing (design section 1): closed-form bounds prune, of memory only where nothing can fit; a reduced graph ranks, and for the best of
+/// these also says how many of the recomputed activations had better be moved and how far ahead states are fetched; at most 20 finalists
+/// are placed and simulated whole, and fitted to the budget by what placement needs of each tier. Equal arguments give the equal result; of candidates within
 /// 0.5 % of the best those that move nothing come first, then those without the disk, then the first in the order of the walk.
 /// Throws RequestError when the batch can't be divided so or pins contradict each other, EnvironmentError with the missing bytes
 /// of each tier and the nearest plan when nothing fits.

@@ -26,14 +26,7 @@ bool leaves(const std::optional<Tier>& tier) {
   return tier && *tier != Tier::kDevice;
 }
 
-/// What segments save for their backward, on the host.
-Activations all_on_host(const MemoryBound& memory) {
-  Activations activations(memory.saved_bytes.size(), Activation::kKeep);
-  for (std::size_t s = 0; s + 1 < activations.size(); ++s) {
-    if (memory.saved_bytes[s] > 0) activations[s] = Activation::kHost;
-  }
-  return activations;
-}
+constexpr std::int64_t kNoRoom = std::numeric_limits<std::int64_t>::min() / 2;  // too little for anything
 
 }  // namespace
 
@@ -100,6 +93,10 @@ std::vector<UpdateMode> Walk::update_modes() const {
 
 bool Walk::may_leave() const {
   return pins_leave() || (request_.budget.host_bytes > 0 && knows_copies(request_.machine));
+}
+
+bool Walk::may_move_activations() const {
+  return may_leave() && !request_.pins.recompute && !request_.pins.host_activations;
 }
 
 bool Walk::pins_leave() const {
@@ -207,10 +204,12 @@ void Walk::add(const spec::Plan& plan, std::deque<Candidate>& candidates) {
   const std::size_t before = candidates.size();
   const auto add_with = [&](Relief relief) {
     Candidate candidate{.plan = plan, .relief = relief};
-    candidate.fits = fit(candidate, {});
+    const bool fits = fit(candidate, {});
+    candidate.is_tight = !fits;
+    candidate.fits = fits || may_fit(candidate);
     const bool is_known = candidates.size() > before && candidates.back().plan == candidate.plan;
     if (!is_known) candidates.push_back(std::move(candidate));
-    return candidates.back().fits;
+    return fits;
   };
   if (!pins_leave() && !only_to_leave(plan.zero_stage)) {
     const bool fits = add_with(Relief::kRecompute);
@@ -218,9 +217,11 @@ void Walk::add(const spec::Plan& plan, std::deque<Candidate>& candidates) {
     const bool keeps = std::all_of(activations.begin(), activations.end(), [](Activation each) { return each == Activation::kKeep; });
     if (!may_leave() || (fits && (keeps || request_.pins.recompute))) return;
     add_with(Relief::kLeave);
+    if (may_move_activations()) add_with(Relief::kMoveAndLeave);
     if (fits) return;
   } else {
     add_with(Relief::kLeave);
+    if (may_move_activations()) add_with(Relief::kMoveAndLeave);
   }
   add_with(Relief::kRecomputeAndLeave);
 }
@@ -250,9 +251,7 @@ HomeRules Walk::home_rules(const spec::Plan& plan) const {
 
 /// Homes where all that may leave the device has left it.
 std::vector<spec::ChunkHomes> Walk::homes_of_all(const spec::Plan& plan) {
-  return choose_homes(bench_, plan,
-                      {.device = std::numeric_limits<std::int64_t>::min() / 2, .host = std::numeric_limits<std::int64_t>::max() / 2},
-                      home_rules(plan));
+  return choose_homes(bench_, plan, {.device = kNoRoom, .host = std::numeric_limits<std::int64_t>::max() / 2}, home_rules(plan));
 }
 
 bool Walk::keeps_all_at_stage_0(spec::Plan plan) {
@@ -273,32 +272,57 @@ bool Walk::fit(Candidate& c, const Room& spare) {
   if (c.relief == Relief::kLeaveAsGiven) {
     // as they are
   } else if (pins.host_activations.value_or(false)) {
-    plan.activations = all_on_host(memory);
+    plan.activations = least_given_up(memory, kNoRoom, Activation::kHost);
   } else if (pins.recompute) {
-    plan.activations = *pins.recompute ? least_recompute(memory, 0) : Activations(plan.activations.size(), Activation::kKeep);
+    plan.activations =
+        *pins.recompute ? least_given_up(memory, kNoRoom, Activation::kRecompute) : Activations(plan.activations.size(), Activation::kKeep);
   } else if (c.relief == Relief::kRecompute) {
-    plan.activations = least_recompute(memory, room.device);
+    plan.activations = least_given_up(memory, room.device, Activation::kRecompute);
   } else if (c.relief == Relief::kRecomputeAndLeave) {
-    plan.activations = least_recompute(memory, 0);
+    plan.activations = least_given_up(memory, kNoRoom, Activation::kRecompute);
   } else {
     plan.homes = homes_of_all(plan);
     memory.set_homes(bench_, plan);
-    plan.activations = least_recompute(memory, room.device);
+    plan.activations = least_given_up(memory, room.device, c.relief == Relief::kMoveAndLeave ? Activation::kHost : Activation::kRecompute);
     plan.homes.clear();
     memory.set_homes(bench_, plan);
   }
   if (leaves) {
     Room for_homes = room;
     for_homes.device -=
-        memory.bytes(plan.activations) - memory.persistent_bytes[at(Tier::kDevice)] - memory.waiting_bytes[at(Tier::kDevice)];
-    for_homes.host_in_pass = memory.host_bytes(plan.activations) - memory.persistent_bytes[at(Tier::kHost)];
+        memory.bytes(plan.activations) - memory.of_homes.persistent[at(Tier::kDevice)] - memory.of_homes.waiting[at(Tier::kDevice)];
+    for_homes.host_in_pass = memory.host_bytes(plan.activations) - memory.of_homes.persistent[at(Tier::kHost)];
     for_homes.disk -= memory.disk_bytes(plan.activations);
     plan.homes = choose_homes(bench_, plan, for_homes, home_rules(plan));
     memory.set_homes(bench_, plan);
   }
-  c.missing =
-      missing_bytes(plan, {memory.bytes(plan.activations), memory.host_bytes(plan.activations), memory.disk_bytes(plan.activations)}, room);
+  c.expected = {memory.bytes(plan.activations) - memory.rcache_bytes / 20, memory.host_bytes(plan.activations),
+                memory.disk_bytes(plan.activations)};
+  c.missing = missing_bytes(plan, c.expected, room_of_rank(spare));
   return sum_of(c.missing) == 0;
+}
+
+bool Walk::may_fit(const Candidate& c) {
+  spec::Plan plan = c.plan;
+  plan.homes.clear();
+  MemoryBound memory = bounded_memory(plan);
+  const Choices& pins = request_.pins;
+  const bool is_free = c.relief != Relief::kLeaveAsGiven && c.relief != Relief::kMoveAndLeave;
+  if (is_free && !pins.recompute && !pins.host_activations.value_or(false))
+    plan.activations = least_given_up(memory, kNoRoom, Activation::kRecompute);
+  const Room room = room_of_rank({});
+  constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max() / 2;
+  if (c.relief != Relief::kRecompute) {
+    // No more than must leaves the device, and where there is a disk all of that goes there.
+    Room most{.device = room.device - memory.least_bytes(plan.activations) + memory.of_homes.persistent[at(Tier::kDevice)] +
+                        memory.of_homes.waiting[at(Tier::kDevice)],
+              .host = has_disk() ? 1 : kAll,
+              .disk = has_disk() ? kAll : 0};
+    plan.homes = choose_homes(bench_, plan, most, home_rules(plan));
+    memory.set_homes(bench_, plan);
+  }
+  const Candidate::TierBytes least{memory.least_bytes(plan.activations), memory.least_host_bytes(plan.activations), 0};
+  return sum_of(missing_bytes(plan, least, room)) == 0;
 }
 
 Candidate::TierBytes Walk::missing_bytes(const spec::Plan& plan, const Candidate::TierBytes& needed, const Room& room) const {

@@ -19,6 +19,7 @@ namespace sluice::plan {
 enum class Relief : std::uint8_t {
   kRecompute,          // activations, as few as suffice; nothing leaves the device
   kLeave,              // homes, and activations only where that doesn't suffice
+  kMoveAndLeave,       // the same with activations moved to the host instead of recomputed
   kRecomputeAndLeave,  // all activations, then homes
   kLeaveAsGiven,       // homes; activations are as they are
 };
@@ -28,9 +29,12 @@ struct Candidate {
 
   spec::Plan plan;
   Relief relief = Relief::kRecompute;
-  bool fits = true;      // as far as known
-  TierBytes missing{};   // the device's of a rank, the others' of a node
-  bool refined = false;  // its neighbours were looked at
+  bool fits = true;       // as far as known
+  bool is_tight = false;  // only if placement needs less than is expected of it
+  TierBytes expected{};   // bytes of a rank
+  TierBytes missing{};    // the device's of a rank, the others' of a node
+  bool refined = false;   // its neighbours were looked at
+  bool relaxed = false;   // and so was what keeps more where placement needed less than expected
   double bound_seconds = 0;
   std::optional<double> reduced_seconds;
   std::optional<double> seconds;  // simulated whole
@@ -57,8 +61,11 @@ class Walk {
 
   /// Appends all candidates, fitted as far as they can be. Throws RequestError for a batch or an update mode that can't be.
   void add_to(std::deque<Candidate>& candidates);
-  /// Activations and homes of a candidate such that the bound leaves `spare` bytes of each tier; false when none do. Sets what is missing.
+  /// Activations and homes of a candidate such that what placement is expected to need leaves `spare` bytes of each tier (negative: needs
+  /// more by so much); false when none do, and then they are those that miss least. Sets what is expected and what is missing.
   bool fit(Candidate& candidate, const Room& spare);
+  /// Whether some activations and homes of a candidate may fit: false only where what stands at the same time for certain has no room.
+  bool may_fit(const Candidate& candidate);
   /// What one rank may use, less `spare`.
   Room room_of_rank(const Room& spare) const;
   /// What a plan misses that needs so much of each tier, of a rank.
@@ -67,6 +74,9 @@ class Walk {
   MemoryBound bounded_memory(const spec::Plan& plan);
   /// Whether anything may leave the device.
   bool may_leave() const;
+  /// Whether what segments save may, where that is faster.
+  bool may_move_activations() const;
+  bool has_disk() const { return request_.budget.disk_bytes > 0; }
 
  private:
   std::vector<std::int64_t> chunk_sizes() const;

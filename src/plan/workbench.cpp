@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.hpp"
 #include "base/units.hpp"
+#include "chunks/residency.hpp"
 #include "model/build.hpp"
 #include "parallel/unsharded.hpp"
 
@@ -62,6 +64,60 @@ std::pair<std::int64_t, std::int64_t> Workbench::rcache_range(std::int64_t chunk
   const std::pair range{least, std::max(least, layout(chunk_elements).elements())};
   ranges_.emplace(key, range);
   return range;
+}
+
+const Workbench::Gathered& Workbench::gathered(const spec::Plan& plan) {
+  const bool all_at_once = plan.order == spec::MicroBatchOrder::kLayerByLayer;
+  const auto [found, is_new] =
+      gathered_.try_emplace({plan.chunk_elements, plan.rcache_elements, plan.prefetch_segments, all_at_once}, Gathered{});
+  Gathered& gathered = found->second;
+  if (!is_new) return gathered;
+  const chunks::ChunkLayout& whole = layout(plan.chunk_elements);
+  const std::size_t segments = model_.segments.size();
+  const auto first_trained = static_cast<std::size_t>(schedule::first_trained_segment(model_, grouping_));
+  std::vector<std::vector<int>> runs(segments);
+  for (std::size_t s = 0; s < segments; ++s) {
+    for (const int param : model_.segments[s]->params()) runs[s].push_back(whole.place(param).run);
+    std::sort(runs[s].begin(), runs[s].end());
+    runs[s].erase(std::unique(runs[s].begin(), runs[s].end()), runs[s].end());
+  }
+  std::vector<std::int64_t> elements;
+  for (const chunks::Run& run : whole.runs()) elements.push_back(run.elements);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  gathered.forward.assign(segments, kMost);
+  gathered.backward.assign(segments, kMost);
+  // Of the first and the last micro-batch, with nothing and with everything recomputed, the least. Layer by layer a segment's
+  // micro-batches follow each other, as one.
+  for (const bool recomputes : {false, true}) {
+    std::vector<std::pair<std::size_t, bool>> items;  // segment, backward
+    for (int micro = 0; micro < (all_at_once ? 1 : 2); ++micro) {
+      for (std::size_t s = 0; s < segments; ++s) items.emplace_back(s, s + 1 == segments);
+      for (std::size_t s = segments - 1; s-- > first_trained;) {
+        if (recomputes) items.emplace_back(s, true);
+        items.emplace_back(s, true);
+      }
+    }
+    std::vector<std::vector<int>> uses;
+    for (const auto& [s, is_backward] : items) uses.push_back(runs[s]);
+    std::vector<std::int64_t> change(items.size() + 1, 0);
+    for (const chunks::Residency& stay : chunks::plan_residency(uses, elements, plan.rcache_elements, plan.prefetch_segments)) {
+      const std::int64_t bytes = elements[static_cast<std::size_t>(stay.run)] * whole.element_bytes(chunks::Plane::kWorking);
+      change[static_cast<std::size_t>(stay.gather_at)] += bytes;
+      change[static_cast<std::size_t>(stay.end) + 1] -= bytes;
+    }
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      bytes += change[i];
+      const auto& [s, is_backward] = items[i];
+      std::int64_t& least = (is_backward ? gathered.backward : gathered.forward)[s];
+      least = std::min(least, bytes);
+    }
+  }
+  for (std::size_t s = 0; s < segments; ++s) {
+    if (gathered.forward[s] == kMost) gathered.forward[s] = 0;
+    if (gathered.backward[s] == kMost) gathered.backward[s] = 0;
+  }
+  return gathered;
 }
 
 schedule::Simulation Workbench::simulate(const schedule::StepGraph& graph, const schedule::BuildInputs& inputs) const {

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "chunks/layout.hpp"
 #include "model/model.hpp"
@@ -29,6 +31,11 @@ class Workbench {
   schedule::BuildInputs inputs(const spec::Plan& plan);
   /// The least rCache that works for any recomputation and accumulation, and that of the whole model.
   std::pair<std::int64_t, std::int64_t> rcache_range(std::int64_t chunk_elements, int prefetch);
+  /// Bytes of gathered working parameters that are certainly there while a segment runs forward and backward, with that rCache.
+  struct Gathered {
+    std::vector<std::int64_t> forward, backward;
+  };
+  const Gathered& gathered(const spec::Plan& plan);
   schedule::Simulation simulate(const schedule::StepGraph& graph, const schedule::BuildInputs& inputs) const;
   /// Agrees inside a micro-batch, for BuildInputs: how many segments take about a second; 0 where a micro-batch takes less.
   int segments_between_agrees(std::int64_t micro_batch);
@@ -40,6 +47,7 @@ class Workbench {
   optim::Grouping grouping_;
   std::map<std::int64_t, std::unique_ptr<chunks::ChunkLayout>> layouts_;
   std::map<std::pair<std::int64_t, int>, std::pair<std::int64_t, std::int64_t>> ranges_;
+  std::map<std::tuple<std::int64_t, std::int64_t, int, bool>, Gathered> gathered_;
   std::map<std::int64_t, int> between_agrees_;
 };
 
