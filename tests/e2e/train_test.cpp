@@ -168,7 +168,7 @@ TEST_F(Train, OtherRankCountsGoOnWithinTolerance) {
 /// Threads are arithmetic: a run keeps its own, whatever a later attempt may use, but for an explicit wish and for cores that aren't there.
 TEST_F(Train, ARunKeepsItsThreadsUnlessAskedOtherwise) {
   if (std::thread::hardware_concurrency() < 2) return;  // nothing to tell apart
-  json unsaid = read_json(area_->config());
+  json unsaid = json::parse(read_all(area_->config()));
   unsaid.at("sluice").erase("threads");
   const std::string config = area_->write("unsaid.json", unsaid.dump());
   const auto train = [&](const std::string& name, std::vector<std::string> more) {
@@ -176,7 +176,7 @@ TEST_F(Train, ARunKeepsItsThreadsUnlessAskedOtherwise) {
     return area_->sluice(more);
   };
   ASSERT_TRUE(ended_with(run_program(train("alone", {"--steps", "10", "--threads", "2"})), 0));
-  ASSERT_EQ(read_json(run("alone") + "/plan.json").at("plan").at("threads"), 2);
+  ASSERT_EQ(json::parse(read_all(run("alone") + "/plan.json")).at("plan").at("threads"), 2);
   fs::copy(run("alone"), run("alone-straight"), fs::copy_options::recursive);
   ASSERT_TRUE(ended_with(run_program(train("alone-straight", {"--steps", "14", "--threads", "2"})), 0));
 
@@ -203,13 +203,13 @@ TEST_F(Train, ARunKeepsItsThreadsUnlessAskedOtherwise) {
   EXPECT_THAT(more.output, Not(HasSubstr("another arithmetic signature")));
 
   // What the node doesn't have.
-  json plan = read_json(run("alone") + "/plan.json");
+  json plan = json::parse(read_all(run("alone") + "/plan.json"));
   plan["plan"]["threads"] = 4096;
   std::ofstream(run("alone") + "/plan.json") << plan.dump();
   const ProgramOutcome gone = run_program(train("alone", {"--steps", "22"}));
   ASSERT_TRUE(ended_with(gone, 0));
   EXPECT_THAT(gone.output, HasSubstr("can't be kept: it is for 4096 threads a rank, 1 rank on a node that has "));
-  EXPECT_LT(read_json(run("alone") + "/plan.json").at("plan").at("threads").get<int>(), 4096);
+  EXPECT_LT(json::parse(read_all(run("alone") + "/plan.json")).at("plan").at("threads").get<int>(), 4096);
 }
 
 TEST_F(Train, ThreeRanksGoOnFromTwo) {

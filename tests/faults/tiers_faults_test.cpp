@@ -83,7 +83,7 @@ TEST_F(TiersFaults, AMissingPathAFileAndNoPath) {
   expect_refused(run_program(command("new", area_->text())), 2, {"text.txt", "is not a directory"});
   expect_refused(run_program(command("new", folder("same"), {"--nvme-path", run("same/../same")})), 2, {"is the same directory as"});
   EXPECT_TRUE(refused_with(run_program(area_->train(2, "nopath", {"--steps", "14", "--plan", plan_})), 2,
-                           {"--plan", "it keeps states on disk", "--nvme-path DIR"}));
+                           {"--plan", "it uses a disk", "--nvme-path DIR"}));
 }
 
 TEST_F(TiersFaults, APathThatCanNotBeWritten) {
