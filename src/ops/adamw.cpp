@@ -9,7 +9,7 @@ namespace sluice::ops {
 
 AdamwFactors adamw_factors(const AdamwArgs& args) {
   const double t = static_cast<double>(args.count);
-  AdamwFactors f;
+  AdamwFactors f{};
   const bool is_decoupled = args.decay == AdamDecay::kDecoupled;
   f.decay = is_decoupled ? static_cast<float>(1.0 - args.learning_rate * args.weight_decay) : 1.0F;
   f.gradient_decay = is_decoupled ? 0.0F : static_cast<float>(args.weight_decay);

@@ -21,15 +21,15 @@ enum class AdamDecay : std::uint8_t {
 /// An element's result doesn't depend on where it stands in the array or on threads (n is a multiple of 256 in training, any
 /// n is right).
 struct AdamwArgs {
-  std::int64_t n;
-  float* param;
-  const float* grad;
-  float* moment1;
-  float* moment2;
-  double learning_rate;
-  double beta1, beta2, eps, weight_decay;
-  std::int64_t count;    // t, from 1
-  float grad_scale = 1;  // clip factor over loss scale
+  std::int64_t n = 0;
+  float* param = nullptr;
+  const float* grad = nullptr;
+  float* moment1 = nullptr;
+  float* moment2 = nullptr;
+  double learning_rate = 0;
+  double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  std::int64_t count = 0;  // t, from 1
+  float grad_scale = 1;    // clip factor over loss scale
   /// Not null: `param` rounded to `copy_dtype` (kBF16 or kF16) is written here as well, in the same pass (30 B an element).
   std::uint16_t* copy = nullptr;
   DType copy_dtype = DType::kBF16;

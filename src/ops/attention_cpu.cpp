@@ -74,7 +74,7 @@ AttentionTiles tiles_in(float* floats, std::int64_t tokens, std::int64_t head_di
     floats += count;
     return taken;
   };
-  AttentionTiles t;
+  AttentionTiles t{};
   for (float** rows : {&t.k_rows, &t.v_rows, &t.dk_rows, &t.dv_rows}) *rows = take(tokens * pad);
   for (float** rows : {&t.q_rows, &t.dout_rows, &t.out_rows}) *rows = take(kTile * pad);
   for (float** columns : {&t.q_columns, &t.dout_columns}) *columns = take(head_dim * kTile);
@@ -101,7 +101,7 @@ void for_each_head(const Context& ctx, const AttentionShape& shape, const float*
                    const RowPositions& positions, std::int64_t together, void* workspace, const Body& body) {
   const std::int64_t width = shape.heads * shape.head_dim;
   const auto aligned = round_up(reinterpret_cast<std::intptr_t>(workspace), kAlignment);
-  float* floats = reinterpret_cast<float*>(aligned);
+  float* floats = reinterpret_cast<float*>(aligned);  // NOLINT(performance-no-int-to-ptr): a pointer rounded up
   parallel_shares(ctx.threads, shape.rows * shape.heads, together, [&](std::int64_t begin, std::int64_t end, int share) {
     const AttentionTiles tiles = tiles_in(floats + share * tiles_floats(shape.tokens, shape.head_dim), shape.tokens, shape.head_dim);
     for (std::int64_t item = begin; item < end; ++item) {

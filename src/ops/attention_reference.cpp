@@ -89,16 +89,16 @@ void attention_backward(const AttentionShape& shape, const float* qk, const floa
     const Head head{shape, site, positions, item / shape.heads, item % shape.heads};
     std::fill(sums.begin(), item % group == 0 ? sums.end() : sums.begin() + shape.tokens * d, 0.0);
     for (std::int64_t q = 0; q < shape.tokens; ++q) {
-      const float* dO = dout + head.out(q);
-      const double row_sum = head.dot(dO, out + head.out(q));
+      const float* d_out = dout + head.out(q);
+      const double row_sum = head.dot(d_out, out + head.out(q));
       for (std::int64_t k = head.first_seen(q); k <= q; ++k) {
         const double p = std::exp(head.score(qk, q, k) - lse[head.lse(q)]);
         const double keep = head.keep(q, k);
-        const double ds = p * (keep * head.dot(dO, v + head.value(k)) - row_sum) * scale;
+        const double ds = p * (keep * head.dot(d_out, v + head.value(k)) - row_sum) * scale;
         for (std::int64_t i = 0; i < d; ++i) {
           dq[q * d + i] += ds * qk[head.in(k, 1) + i];
           dk[k * d + i] += ds * qk[head.in(q, 0) + i];
-          dv[k * d + i] += p * keep * dO[i];
+          dv[k * d + i] += p * keep * d_out[i];
         }
       }
     }

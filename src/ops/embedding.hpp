@@ -10,8 +10,8 @@ namespace sluice::ops {
 /// Tokens to be embedded: ids [rows, tokens] i32 in [0, vocab), LogicError otherwise (data/ has refused bad ids before). Token t of a row
 /// stands at position first_position + t, or, where rows hold several documents, at first_position + t - document_starts[b, t].
 struct EmbeddedTokens {
-  const std::int32_t* ids;
-  std::int64_t rows, tokens;
+  const std::int32_t* ids = nullptr;
+  std::int64_t rows = 0, tokens = 0;
   std::int64_t first_position = 0;
   DocumentStarts document_starts = nullptr;
 

@@ -6,7 +6,7 @@
 namespace sluice::ops {
 
 LionFactors lion_factors(const LionArgs& args) {
-  LionFactors f;
+  LionFactors f{};
   f.decay = static_cast<float>(1.0 - args.learning_rate * args.weight_decay);
   f.learning_rate = static_cast<float>(args.learning_rate);
   f.beta1 = static_cast<float>(args.beta1);

@@ -12,12 +12,12 @@ namespace sluice::ops {
 /// Source  Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2, in the order of lion-pytorch.
 /// An element's result doesn't depend on where it stands in the array or on threads.
 struct LionArgs {
-  std::int64_t n;
-  float* param;
-  const float* grad;
-  float* moment;
-  double learning_rate;
-  double beta1, beta2, weight_decay;
+  std::int64_t n = 0;
+  float* param = nullptr;
+  const float* grad = nullptr;
+  float* moment = nullptr;
+  double learning_rate = 0;
+  double beta1 = 0, beta2 = 0, weight_decay = 0;
   float grad_scale = 1;           // clip factor over loss scale
   std::uint16_t* copy = nullptr;  // as AdamwArgs::copy
   DType copy_dtype = DType::kBF16;

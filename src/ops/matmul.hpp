@@ -11,15 +11,15 @@ namespace sluice::ops {
 /// op is the transpose where the flag says so: A is then stored [K,M], B stored [N,K]. Leading dimensions in elements.
 /// `gelu_out` (may be null, stride ld_c): gelu_tanh(C), with C itself also stored.
 struct MatmulArgs {
-  std::int64_t m, n, k;
-  const float* a;
-  std::int64_t ld_a;
-  bool transpose_a;
-  const float* b;
-  std::int64_t ld_b;
-  bool transpose_b;
-  float* c;
-  std::int64_t ld_c;
+  std::int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  std::int64_t ld_a = 0;
+  bool transpose_a = false;
+  const float* b = nullptr;
+  std::int64_t ld_b = 0;
+  bool transpose_b = false;
+  float* c = nullptr;
+  std::int64_t ld_c = 0;
   bool accumulate = false;
   const float* bias = nullptr;
   float* gelu_out = nullptr;

@@ -8,7 +8,7 @@ namespace sluice::ops {
 /// `rows` rows `ld` floats apart, each with `groups` vectors of `width` side by side: a whole activation (groups 1, ld = width) or
 /// the heads in a part of qkv.
 struct RmsNormShape {
-  std::int64_t rows, width;
+  std::int64_t rows = 0, width = 0;
   std::int64_t groups = 1, ld = width;
 };
 

@@ -14,14 +14,14 @@ namespace sluice::ops {
 /// Source  torch.optim.SGD. Which update is the first is told by `count`, as a resumed run knows it, too.
 /// An element's result doesn't depend on where it stands in the array or on threads.
 struct SgdArgs {
-  std::int64_t n;
-  float* param;
-  const float* grad;
-  float* buffer;  // not null iff momentum > 0; finite in the first update
-  double learning_rate;
-  double momentum, dampening, weight_decay;
-  bool nesterov;
-  std::int64_t count;             // of updates with this one, from 1
+  std::int64_t n = 0;
+  float* param = nullptr;
+  const float* grad = nullptr;
+  float* buffer = nullptr;  // not null iff momentum > 0; finite in the first update
+  double learning_rate = 0;
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+  std::int64_t count = 0;         // of updates with this one, from 1
   float grad_scale = 1;           // clip factor over loss scale
   std::uint16_t* copy = nullptr;  // as AdamwArgs::copy
   DType copy_dtype = DType::kBF16;

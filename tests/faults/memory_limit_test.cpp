@@ -172,6 +172,7 @@ TEST(SlowMemoryLimit, Gpt2Of1500MillionParametersIn6GiB) {
                                                  "--set",       "sluice.sequence_length=64",
                                                  "--set",       "sluice.checkpoint.interval=0",
                                                  "--set",       "sluice.export=false"});
+  command.limit_seconds = 1500;  // 100 GB to write and 90 GB to read
   group->take_in(command);
   const ProgramOutcome outcome = run_program(command);
   ASSERT_TRUE(ended_with(outcome, 0));
