@@ -40,9 +40,9 @@ struct Planned {
 };
 
 /// The plan of a run, the same on all ranks, in plan.json before this returns: the run's own from an earlier attempt, else
-/// --plan FILE, else profile and search. An earlier plan for another number of ranks, for other threads than --threads says or more than there
-/// are cores, or one that doesn't fit any more, is replaced, and the log says so; else its threads are kept, too. Collective; errors are
-/// agreed.
+/// --plan FILE, else profile and search. An earlier plan for another number of ranks, for other threads than --threads says or more than
+/// there are cores, or one that doesn't fit any more, is replaced, and the log says so; else its threads are kept, too. Collective; errors
+/// are agreed.
 Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log& log);
 
 /// trace.json of rank 0: the last steps beside the simulation of the same graph, where the plan came with a profile.
