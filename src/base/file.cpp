@@ -108,7 +108,7 @@ void sync_directory(const std::string& path) {
 }
 
 void write_durably(const std::string& path, const std::string& text) {
-  const std::string temporary = cat(path, ".tmp-", ::getpid());  // processes that write the same file don't meet
+  const std::string temporary = path + ".tmp";  // what a killed writer leaves the next one overwrites
   File file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
   try {
     file.write_at(text.data(), static_cast<std::int64_t>(text.size()), 0);

@@ -48,8 +48,9 @@ class File {
 
 /// fsync of a directory: makes the names in it durable. Throws IoError.
 void sync_directory(const std::string& path);
-/// Writes `text` to `path` so that a crash leaves the old or the new content: path.tmp-PID, fsync, rename, fsync of the directory. A
-/// failure leaves the old one and nothing else. Waits for the disk; throws IoError.
+/// Writes `text` to `path` so that a crash leaves the old or the new content: path.tmp, fsync, rename, fsync of the directory. A
+/// failure leaves the old one and nothing else. Of two processes that write the same path at once (a cache) one may fail, and whoever reads
+/// it meanwhile may find a part. Waits for the disk; throws IoError.
 void write_durably(const std::string& path, const std::string& text);
 /// rename(2), throwing IoError.
 void rename_path(const std::string& from, const std::string& to);
