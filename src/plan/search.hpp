@@ -113,10 +113,10 @@ struct PlanResult {
 /// device: as little as suffices recomputed or moved to the host, or homes in slower tiers (plan/homes.hpp), or both. Three stages of
 /// pricing (design section 1): closed-form bounds prune, of memory only where nothing can fit; a reduced graph ranks, and for the best of
 /// these also says how many of the recomputed activations had better be moved and how far ahead states are fetched; at most 20 finalists
-/// are placed and simulated whole, and fitted to the budget by what placement needs of each tier. Equal arguments give the equal result; of candidates within
-/// 0.5 % of the best those that move nothing come first, then those without the disk, then the first in the order of the walk.
-/// Throws RequestError when the batch can't be divided so or pins contradict each other, EnvironmentError with the missing bytes
-/// of each tier and the nearest plan when nothing fits.
+/// are placed and simulated whole, and fitted to the budget by what placement needs of each tier. Equal arguments give the equal result; of
+/// candidates within 0.5 % of the best those that move nothing come first, then those without the disk, then the first in the order of the
+/// walk. Throws RequestError when the batch can't be divided so or pins contradict each other, EnvironmentError with the missing bytes of
+/// each tier and the nearest plan when nothing fits.
 PlanResult search(const PlanRequest& request);
 
 /// The micro-batches a rank may run: (micro_batch, accumulation) with micro_batch * accumulation * data = global_batch, largest

@@ -145,7 +145,7 @@ class Measuring {
 
   /// Seconds of `body`, with all ranks starting together. What was disturbed twice is counted.
   double time(const std::function<void()>& body) {
-    const Timing timing = time_together(world_, body, seconds_since(begin_) < kMostSeconds);
+    const Timing timing = time_together(world_, body, world_.all_agree(seconds_since(begin_) < kMostSeconds));
     ++timings_;
     if (!timing.is_steady()) {
       ++unsteady_;

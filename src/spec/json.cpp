@@ -321,8 +321,8 @@ requires std::is_same_v<std::remove_const_t<T>, MachineSpec>
 void visit(V& v, T& m) {
   auto& [name, device, device_name, isa, ranks_per_node, cores_per_node, threads_per_rank, flops_per_core, device_flops,
          device_memory_bytes_per_second, memory_bytes_per_second, update_bytes_per_second, upload_bytes_per_second,
-         download_bytes_per_second, gather, scatter, link_bytes_per_second, link_latency_seconds, agree_seconds, skew_seconds, task_seconds, wake_seconds,
-         device_bytes, host_bytes, unplanned_bytes, disk, segments, sources] = m;
+         download_bytes_per_second, gather, scatter, link_bytes_per_second, link_latency_seconds, agree_seconds, skew_seconds, task_seconds,
+         wake_seconds, device_bytes, host_bytes, unplanned_bytes, disk, segments, sources] = m;
   v("name", name);
   v("device", device);
   v("device_name", device_name);
