@@ -67,17 +67,17 @@ spec::Budget memory_budget(const Configuration& configuration, int ranks_on_node
 
 std::int64_t swap_room(std::span<const SwapRoom> paths, bool margin) {
   struct Disk {
-    std::int64_t paths = 0, free = 0, claimed = 0;
+    std::int64_t files = 0, free = 0, claimed = 0;
   };
   std::map<std::uint64_t, Disk> disks;
   for (const SwapRoom& path : paths) {
     Disk& disk = disks[path.disk];
-    disk = {disk.paths + 1, path.free_bytes, path.claimed_bytes};
+    disk = {disk.files + path.hosts, path.free_bytes, path.claimed_bytes};
   }
   std::int64_t of_one = disks.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
   for (const auto& [number, disk] : disks) {
     const std::int64_t kept = margin ? disk.free / 10 : 0;
-    of_one = std::min(of_one, std::max<std::int64_t>(0, disk.free - kept - disk.claimed) / disk.paths);
+    of_one = std::min(of_one, std::max<std::int64_t>(0, disk.free - kept - disk.claimed) / disk.files);
   }
   return of_one * static_cast<std::int64_t>(paths.size());
 }

@@ -32,10 +32,11 @@ struct SwapRoom {
   std::uint64_t disk = 0;          // the file system's number
   std::int64_t free_bytes = 0;     // of it
   std::int64_t claimed_bytes = 0;  // of those, what the run will write there besides: checkpoints, exported weights
+  std::int64_t hosts = 1;          // of the run that swap to this disk
 };
 
-/// What files striped over these paths may take together: the path with the least room sets the pace, and paths on one disk share
-/// its room. `margin`: leaves a tenth of what is free. Pure.
+/// What a host's files striped over these paths may take together: the path with the least room sets the pace, and paths and hosts that
+/// share a disk share its room. `margin`: leaves a tenth of what is free. Pure.
 std::int64_t swap_room(std::span<const SwapRoom> paths, bool margin);
 
 /// `asked` (--nvme-space), which must fit, or what there is room for less a margin. Throws EnvironmentError with the numbers. Pure.

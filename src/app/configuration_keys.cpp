@@ -247,8 +247,11 @@ void KeyTree::set(const Setting& setting) {
     if (list.is_array()) list.push_back(value);
     value = list;
   } else if (before != given.end() && before->second.first != value) {
-    result_.problems.push_back(cat(before->second.second, " gives ", path, " as ", text_of(before->second.first), ", ", setting.origin,
-                                   " as ", text_of(value), "; keep one of them"));
+    const auto& [first, origin] = before->second;
+    result_.problems.push_back(cat(origin == setting.origin
+                                       ? cat(origin, " is given twice, as ", text_of(first), " and ")
+                                       : cat(origin, " gives ", path, " as ", text_of(first), ", ", setting.origin, " as "),
+                                   text_of(value), "; keep one of them"));
   }
   given[path] = {value, setting.origin};
   // The length of the run is one thing with two names: what the command line says replaces either.

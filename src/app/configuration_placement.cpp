@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "app/configuration_parts.hpp"
+#include "app/placement_choices.hpp"
 #include "base/text.hpp"
 
 namespace sluice::app {
@@ -87,6 +88,8 @@ void read_pin(Reading& reading, const std::string& pin) {
                                    "keys in them"));
   } else if (!keys.has(pin)) {
     keys.problem("sluice.pin", cat("\"", pin, "\" is not written, so there is nothing to keep; write it or remove the pin"));
+  } else if (const std::string problem = pin_problem(reading.config, pin); !problem.empty()) {
+    keys.problem("sluice.pin", cat("\"", pin, "\": ", problem));
   } else {
     reading.config.pins.push_back(pin);
   }

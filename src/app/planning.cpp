@@ -13,6 +13,7 @@
 #include "app/configuration_keys.hpp"
 #include "app/disk_need.hpp"
 #include "app/environment.hpp"
+#include "app/placement_choices.hpp"
 #include "app/session.hpp"
 #include "app/swap.hpp"
 #include "base/error.hpp"
@@ -132,87 +133,14 @@ profile::Measurement profile_of(comm::Communicator& world, const Configuration& 
   return measurement;
 }
 
-std::optional<spec::Tier> tier_of(const OffloadHint& hint) {
-  if (hint.device == "none") return spec::Tier::kDevice;
-  if (hint.device == "cpu") return spec::Tier::kHost;
-  if (hint.device == "nvme") return spec::Tier::kDisk;
-  return std::nullopt;
-}
-
-/// What the file says about placement.
-plan::Choices written_placement(const Configuration& configuration) {
-  const Hints& hints = configuration.hints;
-  plan::Choices choices;
-  if (hints.zero_stage) choices.zero_stage = static_cast<int>(*hints.zero_stage);
-  choices.working = tier_of(hints.offload_param);
-  choices.states = tier_of(hints.offload_optimizer);
-  // States never stand nearer than their parameters, which DeepSpeed would allow.
-  if (choices.working && choices.states) choices.states = std::max(*choices.states, *choices.working);
-  choices.host_activations = hints.activations.on_host;
-  choices.recompute = hints.activations.recompute;
-  return choices;
-}
-
-plan::Choices hints_of(const Configuration& configuration) {
-  plan::Choices choices = written_placement(configuration);
-  // Said at start: without a path nothing goes to disk.
-  if (configuration.nvme_paths.empty()) {
-    for (std::optional<spec::Tier>* tier : {&choices.working, &choices.states}) {
-      if (*tier == spec::Tier::kDisk) tier->reset();
-    }
-  }
-  return choices;
-}
-
-bool is_pinned(const Configuration& configuration, std::initializer_list<std::string_view> keys) {
-  return std::any_of(configuration.pins.begin(), configuration.pins.end(),
-                     [&](const std::string& pin) { return std::find(keys.begin(), keys.end(), pin) != keys.end(); });
-}
-
-/// `--pin KEY`: what the file says under that key is kept.
-plan::Choices pins_of(const Configuration& configuration) {
-  const plan::Choices written = written_placement(configuration);
-  plan::Choices choices;
-  for (const std::string& pin : configuration.pins) {
-    const bool whole = pin == "zero_optimization";
-    const bool optimizer = pin.starts_with("zero_optimization.offload_optimizer") || pin == "zero_optimization.cpu_offload";
-    const bool param = pin.starts_with("zero_optimization.offload_param") || pin.starts_with("zero_optimization.cpu_offload_param");
-    const bool aio = pin == "aio" || pin == "aio.block_size" || pin == "aio.queue_depth";
-    plan::Choices kept;
-    if (whole || pin == "zero_optimization.stage") kept.zero_stage = written.zero_stage;
-    if (whole || optimizer) kept.states = written.states;
-    if (whole || param) kept.working = written.working;
-    if (pin == "activation_checkpointing" || pin == "activation_checkpointing.cpu_checkpointing") {
-      kept.host_activations = written.host_activations;
-    } else if (!whole && !optimizer && !param && !aio && pin != "zero_optimization.stage") {
-      throw RequestError(cat("--pin ", pin,
-                             ": can't be pinned; known: zero_optimization, its stage, offload_param and offload_optimizer, "
-                             "activation_checkpointing.cpu_checkpointing, aio. A whole plan is kept with --plan FILE"));
-    }
-    if (aio ? !configuration.hints.aio.block_bytes && !configuration.hints.aio.queue_depth : kept.empty()) {
-      throw RequestError(cat("--pin ", pin, ": the configuration says nothing there that could be kept"));
-    }
-    if ((kept.states == spec::Tier::kDisk || kept.working == spec::Tier::kDisk) && configuration.nvme_paths.empty()) {
-      const char* block = kept.states == spec::Tier::kDisk ? "zero_optimization.offload_optimizer" : "zero_optimization.offload_param";
-      throw RequestError(
-          cat("--pin ", pin, ": ", block, ".device is nvme, but no path is given; give ", block, ".nvme_path or --nvme-path DIR"));
-    }
-    if (kept.zero_stage) choices.zero_stage = kept.zero_stage;
-    if (kept.states) choices.states = kept.states;
-    if (kept.working) choices.working = kept.working;
-    if (kept.host_activations) choices.host_activations = kept.host_activations;
-  }
-  return choices;
-}
-
 /// How swap files are read and written.
 memory::FileEngine::Options engine_options(const Configuration& configuration, const spec::DiskSpeed& disk) {
   const AioHint& aio = configuration.hints.aio;
   memory::FileEngine::Options options;
   options.block_bytes = disk.block_bytes;
   options.read_depth = options.write_depth = disk.depth;
-  if (aio.block_bytes && is_pinned(configuration, {"aio", "aio.block_size"})) options.block_bytes = *aio.block_bytes;
-  if (aio.queue_depth && is_pinned(configuration, {"aio", "aio.queue_depth"}))
+  if (aio.block_bytes && has_pin(configuration, {"aio", "aio.block_size"})) options.block_bytes = *aio.block_bytes;
+  if (aio.queue_depth && has_pin(configuration, {"aio", "aio.queue_depth"}))
     options.read_depth = options.write_depth = static_cast<int>(*aio.queue_depth);
   return options;
 }
@@ -227,8 +155,8 @@ plan::PlanRequest plan_request(const Configuration& configuration, const spec::M
   request.machine = machine;
   request.budget = budget;
   request.threads = threads;
-  request.hints = hints_of(configuration);
-  request.pins = pins_of(configuration);
+  request.hints = hinted_choices(configuration);
+  request.pins = pinned_choices(configuration);
   return request;
 }
 
@@ -282,7 +210,7 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                                      .ranks = ranks,
                                      .document_attention = request.configuration->training.document_attention,
                                      .needs_norm = optim::needs_norm(request.configuration->training)};
-  const auto bytes = schedule::arena_bytes_of_set(schedule::build(schedule::GraphKind::kStep, inputs), inputs);
+  const auto bytes = schedule::bytes_of_set(schedule::build(schedule::GraphKind::kStep, inputs), inputs).arenas;
   const std::int64_t device_bytes = bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + record.unplanned_bytes;
   if (device_bytes > request.budget.device_bytes) {
     fitness.lacks_memory = true;
@@ -487,7 +415,7 @@ int plan_command(const Command& command) {
     one.training.batch.accumulation = 0;
     check_swap_paths(configuration);
     const std::int64_t claimed = remaining_need(configuration, built, configuration.steps.value_or(0));
-    const std::int64_t disk = disk_budget(configuration, swap_rooms(configuration, configuration.output, claimed));
+    const std::int64_t disk = disk_budget(configuration, swap_rooms(configuration, configuration.output, claimed, 1));
     const profile::Measurement measurement = profile_of(*world, one, model, threads, swap_job(read_environment()), {}, log);
     for (const std::string& warning : measurement.disk.warnings) log.warn(warning);
     machine = measurement.machine;

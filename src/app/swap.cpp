@@ -85,20 +85,16 @@ std::vector<std::string> remove_swap_leftovers(const Configuration& configuratio
   return lines;
 }
 
-bool swaps_over_network(const Configuration& configuration) {
-  const std::vector<std::string>& paths = configuration.nvme_paths;
-  return std::any_of(paths.begin(), paths.end(), [](const std::string& path) { return memory::file_system_of(path).is_network; });
-}
-
-std::vector<SwapRoom> swap_rooms(const Configuration& configuration, const std::string& directory, std::int64_t claimed_bytes) {
+std::vector<SwapRoom> swap_rooms(const Configuration& configuration, const std::string& directory, std::int64_t claimed_bytes,
+                                 std::int64_t hosts) {
   const std::uint64_t written = disk_of(existing(directory));
   std::vector<SwapRoom> rooms;
   for (const std::string& path : configuration.nvme_paths) {
     struct statvfs info {};
     if (::statvfs(path.c_str(), &info) != 0) throw IoError("asking for the free space", path, errno);
     const std::uint64_t disk = disk_of(path);
-    rooms.push_back(
-        {disk, static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize), disk == written ? claimed_bytes : 0});
+    rooms.push_back({disk, static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize),
+                     disk == written ? claimed_bytes : 0, memory::file_system_of(path).is_network ? hosts : 1});
   }
   return rooms;
 }

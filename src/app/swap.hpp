@@ -26,11 +26,10 @@ std::string swap_job(const Environment& environment);
 /// left out. By one rank per host.
 std::vector<std::string> remove_swap_leftovers(const Configuration& configuration, const std::string& host);
 
-/// Whether one of the paths is on a file system that other hosts share.
-bool swaps_over_network(const Configuration& configuration);
-
-/// The room at each path now; `claimed_bytes` of them will be written to `directory`, which exists or will be made.
-std::vector<SwapRoom> swap_rooms(const Configuration& configuration, const std::string& directory, std::int64_t claimed_bytes);
+/// The room at each path now; `claimed_bytes` of them will be written to `directory`, which exists or will be made. `hosts`: of the run;
+/// they share what is on a network.
+std::vector<SwapRoom> swap_rooms(const Configuration& configuration, const std::string& directory, std::int64_t claimed_bytes,
+                                 std::int64_t hosts);
 
 /// What the run will write to `directory` as a claim on the disks swapped to; none where it lies on another disk.
 std::vector<memory::SpaceClaim> space_claims(const Configuration& configuration, const std::string& directory, std::int64_t claimed_bytes);

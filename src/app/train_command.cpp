@@ -341,10 +341,7 @@ class Job {
     comm::all_or_none(world_, [&] {
       const model::Model built = model::build_model(model_, *parallel::make_unsharded_modules());
       disk_claim_ = remaining_need(configuration_, built, steps_);
-      budget_.disk_bytes = disk_budget(configuration_, swap_rooms(configuration_, directory_->path(), disk_claim_));
-      // Every host sees the same room.
-      if (!configuration_.nvme_space_bytes && swaps_over_network(configuration_))
-        budget_.disk_bytes /= static_cast<std::int64_t>(hosts_.size());
+      budget_.disk_bytes = disk_budget(configuration_, swap_rooms(configuration_, directory_->path(), disk_claim_, hosts_.size()));
     });
     for (const std::string& rank : world_.all_gather(cat(budget_.disk_bytes)))
       budget_.disk_bytes = std::min<std::int64_t>(budget_.disk_bytes, std::stoll(rank));
@@ -363,6 +360,7 @@ class Job {
     swap.on_fill = [this, begin = now_ns(), told = now_ns()](std::int64_t written, std::int64_t bytes) mutable {
       if (stop_->requested()) stop_before_training("the swap files were written");
       const std::int64_t now = now_ns();
+      if (written == 0) begin = told = now;  // reserving the space took until here
       if (now - told < kTellEveryNs || written == 0) return;
       told = now;
       const double left = static_cast<double>(now - begin) * 1e-9 * static_cast<double>(bytes - written) / static_cast<double>(written);

@@ -295,10 +295,13 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
   }
   Json refused = Json::array();
   for (const Refusal& refusal : result.refused) {
-    refused.push_back({{"plan", describe(refusal.plan)},
-                       {"reason", refusal.reason},
-                       {"missing_bytes", refusal.missing_bytes},
-                       {"seconds", refusal.seconds}});
+    Json missing = Json::object();
+    for (int t = 0; t < spec::kTierCount; ++t) {
+      const std::int64_t bytes = refusal.missing_bytes[static_cast<std::size_t>(t)];
+      if (bytes > 0) missing[std::string(spec::name_of(static_cast<spec::Tier>(t)))] = bytes;
+    }
+    refused.push_back(
+        {{"plan", describe(refusal.plan)}, {"reason", refusal.reason}, {"missing_bytes", missing}, {"seconds", refusal.seconds}});
   }
   json["refused"] = refused;
   json["search"] = {{"considered", result.considered},

@@ -23,7 +23,7 @@ struct PlanRecord {
   int segments_between_agrees = 0;
   double predicted_seconds = 0;
   std::int64_t disk_read_bytes = 0, disk_write_bytes = 0;  // per rank and step
-  std::int64_t unplanned_bytes = 0;                        // measured outside the arenas, per rank; 0 if unknown
+  std::int64_t unplanned_bytes = 0;                        // outside the arenas, per rank; 0 if unknown
   std::string graph_hash;                                  // as Hash::hex
   spec::ArithmeticSignature signature;
 };

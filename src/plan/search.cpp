@@ -129,8 +129,8 @@ class Search {
     spec::Plan on_device = chosen_->plan;
     on_device.homes.clear();
     result.state_bytes = state_bytes(on_device);
-    result.device_bytes_for_states =
-        walk_.room_of_rank({}).device - result.prediction.arena_bytes[at(Tier::kDevice)] + state_bytes(chosen_->plan);
+    result.device_bytes_for_states = request_.budget.device_bytes - result.prediction.unplanned_bytes -
+                                     result.prediction.arena_bytes[at(Tier::kDevice)] + state_bytes(chosen_->plan);
     return result;
   }
 
@@ -333,7 +333,14 @@ class Search {
   struct Placed {
     schedule::BuildInputs inputs;
     schedule::StepGraph step;
-    TierBytes arena_bytes{};
+    schedule::SetBytes bytes;
+
+    /// With what stands beside the arenas, in the memory that the device's share is of.
+    TierBytes needed() const {
+      TierBytes all = bytes.arenas;
+      all[at(Tier::kDevice)] += bytes.bookkeeping;
+      return all;
+    }
   };
 
   enum class Extent : std::uint8_t { kWhole, kReduced };
@@ -346,16 +353,20 @@ class Search {
     Placed placed;
     placed.inputs = bench_.inputs(plan);
     placed.step = schedule::build(GraphKind::kStep, placed.inputs);
-    placed.arena_bytes = schedule::arena_bytes_of_set(placed.step, placed.inputs);
+    placed.bytes = schedule::bytes_of_set(placed.step, placed.inputs);
+    const std::int64_t left_out = c.plan.accumulation - plan.accumulation;
+    if (left_out == 0) return placed;
     const spec::BatchSpec& batch = request_.training.batch;
-    placed.arena_bytes[at(Tier::kHost)] +=
-        (c.plan.accumulation - plan.accumulation) *
-        schedule::token_bytes(plan.micro_batch, batch.sequence_length, request_.training.document_attention);
+    placed.bytes.arenas[at(Tier::kHost)] +=
+        left_out * schedule::token_bytes(plan.micro_batch, batch.sequence_length, request_.training.document_attention);
+    const std::vector<schedule::Task>& tasks = placed.step.tasks;
+    const auto of_one = std::count_if(tasks.begin(), tasks.end(), [](const schedule::Task& task) { return task.micro == 1; });
+    placed.bytes.bookkeeping += left_out * of_one * placed.step.bookkeeping_bytes() / static_cast<std::int64_t>(tasks.size());
     return placed;
   }
 
   TierBytes missing_bytes(const Placed& placed) const {
-    return walk_.missing_bytes(placed.inputs.plan, placed.arena_bytes, walk_.room_of_rank({}));
+    return walk_.missing_bytes(placed.inputs.plan, placed.needed(), walk_.room_of_rank({}));
   }
 
   /// Places a candidate, and fits its activations and homes to what the last placement needed beyond what was expected, until it has room;
@@ -370,7 +381,7 @@ class Search {
       c.missing = missing_bytes(placed);
       if (sum_of(c.missing) == 0) return placed;
       if (!nearest || distance_of(c.missing) < distance_of(nearest->missing)) nearest = c;
-      const auto beyond = [&](Tier tier) { return placed.arena_bytes[at(tier)] - c.expected[at(tier)]; };
+      const auto beyond = [&](Tier tier) { return placed.needed()[at(tier)] - c.expected[at(tier)]; };
       const auto more = [&](Tier tier, std::int64_t spared) {
         const std::int64_t of_rank = c.missing[at(tier)] / (tier == Tier::kDevice ? 1 : bench_.ranks_per_node());
         return std::max(beyond(tier), spared + of_rank) + of_rank / 8;
@@ -398,7 +409,7 @@ class Search {
 
   /// A neighbour of a candidate that needs less than was expected, and so might keep more.
   void relax(const Candidate& c, const Placed& placed) {
-    const auto below = [&](Tier tier) { return c.expected[at(tier)] - placed.arena_bytes[at(tier)]; };
+    const auto below = [&](Tier tier) { return c.expected[at(tier)] - placed.needed()[at(tier)]; };
     const Room room = walk_.room_of_rank({});
     const bool gives_way = !c.plan.homes.empty() || std::any_of(c.plan.activations.begin(), c.plan.activations.end(),
                                                                 [](Activation each) { return each == Activation::kRecompute; });
@@ -444,13 +455,13 @@ class Search {
     p.bound = simulation.bound;
     p.critical_seconds = simulation.critical_seconds;
     p.busy_seconds = simulation.busy_seconds;
-    p.arena_bytes = placed.arena_bytes;
+    p.arena_bytes = placed.bytes.arenas;
     p.tags = bytes_by_tag(placed.step);
     p.gap_bytes = p.arena_bytes[static_cast<std::size_t>(Tier::kDevice)];
     for (const TagBytes& tag : p.tags) {
       if (tag.tier == Tier::kDevice) p.gap_bytes -= tag.bytes;
     }
-    p.unplanned_bytes = request_.machine.unplanned_bytes;
+    p.unplanned_bytes = request_.machine.unplanned_bytes + placed.bytes.bookkeeping;
     const schedule::DiskTraffic traffic = schedule::disk_traffic(placed.step, placed.inputs);
     p.disk_read_bytes = traffic.read_bytes;
     p.disk_write_bytes = traffic.written_bytes;
@@ -516,7 +527,7 @@ class Search {
       Candidate told = *c;
       // By number what it misses, not what is expected.
       told.missing = c->fits ? TierBytes{} : missing_bytes(place(told, Extent::kWhole));
-      refusals.push_back({told.plan, reason(told), sum_of(told.missing), told.fits ? told.known_seconds() : 0});
+      refusals.push_back({told.plan, reason(told), told.missing, told.fits ? told.known_seconds() : 0});
     }
     return refusals;
   }

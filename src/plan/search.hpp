@@ -63,7 +63,7 @@ struct Prediction {
   std::array<std::int64_t, spec::kTierCount> arena_bytes{};  // per rank: the most of all graphs
   std::vector<TagBytes> tags;                                // of the step graph
   std::int64_t gap_bytes = 0;                                // of the device's arena that placement leaves between buffers
-  std::int64_t unplanned_bytes = 0;                          // measured outside the arenas, per rank
+  std::int64_t unplanned_bytes = 0;                          // outside the arenas, per rank: measured, and the graphs
   std::int64_t disk_read_bytes = 0, disk_write_bytes = 0;    // per rank and step, as transferred
   std::int64_t tasks = 0;
   std::int64_t parameters = 0, frozen_parameters = 0;  // of the model, and of those the frozen ones
@@ -74,8 +74,8 @@ struct Prediction {
 struct Refusal {
   spec::Plan plan;
   std::string reason;
-  std::int64_t missing_bytes = 0;  // of all tiers, the device's of a rank, the others' of a node; 0: it fits
-  double seconds = 0;              // predicted; 0: it doesn't fit
+  std::array<std::int64_t, spec::kTierCount> missing_bytes{};  // of the device a rank, of the others a node; all 0: it fits
+  double seconds = 0;                                          // predicted; 0: it doesn't fit
 };
 
 /// What became of the hints.

@@ -233,13 +233,13 @@ StepGraph build(GraphKind kind, const BuildInputs& inputs) {
   return Build(kind, inputs).finish();
 }
 
-std::array<std::int64_t, spec::kTierCount> arena_bytes_of_set(const StepGraph& step, const BuildInputs& inputs) {
-  std::array<std::int64_t, spec::kTierCount> bytes = step.arena_bytes;
-  std::vector<GraphKind> others{GraphKind::kEvaluate};
-  if (!inputs.plan.homes.empty()) others.insert(others.end(), {GraphKind::kFlush, GraphKind::kSave});  // they move, too
-  for (const GraphKind kind : others) {
+SetBytes bytes_of_set(const StepGraph& step, const BuildInputs& inputs) {
+  SetBytes bytes{step.arena_bytes, step.bookkeeping_bytes()};
+  for (const GraphKind kind : {GraphKind::kEvaluate, GraphKind::kFlush, GraphKind::kSave}) {
     const StepGraph other = build(kind, inputs);
-    for (std::size_t t = 0; t < bytes.size(); ++t) bytes[t] = std::max(bytes[t], other.arena_bytes[t]);
+    for (std::size_t t = 0; t < bytes.arenas.size(); ++t) bytes.arenas[t] = std::max(bytes.arenas[t], other.arena_bytes[t]);
+    const int alike = kind == GraphKind::kEvaluate ? 2 : 1;  // generating has evaluation's tasks
+    bytes.bookkeeping += alike * other.bookkeeping_bytes();
   }
   return bytes;
 }

@@ -28,8 +28,14 @@ struct BuildInputs {
 /// norm, activations of another number of segments, layer_by_layer with zero_stage 0 or 1, homes that break the rules of spec::ChunkHomes).
 StepGraph build(GraphKind kind, const BuildInputs& inputs);
 
-/// Bytes of each tier's arena that all graphs of a run need together: the most of any. `step`: of kStep, built from the same inputs.
-std::array<std::int64_t, spec::kTierCount> arena_bytes_of_set(const StepGraph& step, const BuildInputs& inputs);
+/// What all graphs of a run take of a rank together.
+struct SetBytes {
+  std::array<std::int64_t, spec::kTierCount> arenas{};  // of each tier's arena: the most of any graph
+  std::int64_t bookkeeping = 0;                         // of main memory beside the arenas: graphs, and what the executor keeps of them
+};
+
+/// `step`: of kStep, built from the same inputs.
+SetBytes bytes_of_set(const StepGraph& step, const BuildInputs& inputs);
 
 /// The smallest plan.rcache_elements that `build` accepts for zero_stage 3.
 std::int64_t minimum_rcache_elements(const BuildInputs& inputs);

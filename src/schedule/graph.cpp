@@ -99,6 +99,15 @@ std::string StepGraph::buffer_name(BufferId id) const {
              buffer.micro >= 0 ? cat("/", buffer.micro) : std::string());
 }
 
+std::int64_t StepGraph::bookkeeping_bytes() const {
+  const auto bytes_of = [](const auto& values) {
+    return static_cast<std::int64_t>(values.size() * sizeof(typename std::decay_t<decltype(values)>::value_type));
+  };
+  constexpr std::int64_t kOfTask = 300, kOfBuffer = 24;  // the executor's
+  return bytes_of(tasks) + bytes_of(buffers) + bytes_of(uses) + bytes_of(waits) + kOfTask * static_cast<std::int64_t>(tasks.size()) +
+         kOfBuffer * static_cast<std::int64_t>(buffers.size());
+}
+
 std::uint64_t StepGraph::hash() const {
   Hash hash;
   hash.add(static_cast<std::uint64_t>(kind)).add(tasks.size()).add(buffers.size());

@@ -180,6 +180,10 @@ class StepGraph {
   /// The most bytes of transient buffers alive at once: what placement could reach at best.
   std::array<std::int64_t, spec::kTierCount> live_bytes_peak{};
 
+  /// Bytes of main memory that the graph takes once an executor has it bound: its own, and for every task a body, an event and a launch.
+  /// Of these the malloc'ed sizes are measured (bookkeeping_test holds them).
+  std::int64_t bookkeeping_bytes() const;
+
   /// Identity of everything above: simulator and executor report the same one.
   std::uint64_t hash() const;
   /// The sequence of collectives (kind, bytes, order) of one lane, for the comparison over ranks before step 1.

@@ -114,6 +114,8 @@ TEST(DiskBudget, PathsOnOneDiskShareItAndTheSmallestSetsThePace) {
   const std::vector<SwapRoom> apart{{1, 100 * kGiB, 40 * kGiB}, {2, 500 * kGiB, 0}};
   EXPECT_EQ(swap_room(apart, false), 120 * kGiB);
   EXPECT_EQ(swap_room(std::vector<SwapRoom>{{1, 10 * kGiB, 40 * kGiB}}, false), 0);
+  const std::vector<SwapRoom> with_network{{1, 100 * kGiB, 40 * kGiB}, {.disk = 2, .free_bytes = 90 * kGiB, .hosts = 3}};
+  EXPECT_EQ(swap_room(with_network, false), 2 * 30 * kGiB) << "three hosts share the second one, each has the first to itself";
   EXPECT_EQ(swap_room({}, true), 0);
 }
 

@@ -398,6 +398,31 @@ TEST_F(ConfigurationTest, OffloadingCanBePinned) {
   EXPECT_THAT(result.configuration.pins, ElementsAre("zero_optimization.offload_optimizer", "aio", "aio.queue_depth"));
 }
 
+TEST_F(ConfigurationTest, AFlagGivenTwiceSaysSo) {
+  ConfigurationRequest request = file("{}");
+  for (const char* steps : {"20", "4000"}) request.settings.push_back({"sluice.steps", steps, "--steps"});
+  EXPECT_THAT(examine(request, 1).problems, ElementsAre("--steps is given twice, as 20 and 4000; keep one of them"));
+  request.settings.back().origin = "--set";
+  EXPECT_THAT(examine(request, 1).problems, ElementsAre("--steps gives sluice.steps as 20, --set as 4000; keep one of them"));
+}
+
+TEST_F(ConfigurationTest, WhatCantBePinnedIsSaidAtOnce) {
+  const auto problems_of = [&](const std::string& text, const std::string& pin) {
+    ConfigurationRequest request = file(text);
+    request.settings.push_back({"sluice.pin", pin, "--pin", Setting::Kind::kAppend});
+    return examine(request, 1).problems;
+  };
+  const std::string nvme = R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}, "stage3_prefetch_bucket_size": 9}})";
+  for (const char* pin : {"zero_optimization", "zero_optimization.offload_param"}) {
+    EXPECT_THAT(problems_of(nvme, pin), ElementsAre(HasSubstr("no path is given; give zero_optimization.offload_param.nvme_path or "
+                                                              "--nvme-path DIR")))
+        << pin;
+  }
+  EXPECT_THAT(problems_of(nvme, "zero_optimization.stage"), IsEmpty());
+  EXPECT_THAT(problems_of(nvme, "zero_optimization.stage3_prefetch_bucket_size"), ElementsAre(HasSubstr("can't be pinned; known: ")));
+  EXPECT_THAT(problems_of(R"({"aio": {"single_submit": true}})", "aio"), ElementsAre(HasSubstr("says nothing there that could be kept")));
+}
+
 TEST_F(ConfigurationTest, DeprecatedSpellingsMeanTheNewOnes) {
   const auto hints = [&](const std::string& text) { return load_configuration(file(text), 1, Demand::kNothing).hints; };
   EXPECT_EQ(hints(R"({"zero_optimization": true})").zero_stage, 1);

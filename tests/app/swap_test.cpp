@@ -74,11 +74,12 @@ TEST(SwapLeftovers, AreRemovedAndToldAndLivingOnesLeft) {
 TEST(SwapRoom, KnowsWhichDiskTheRunWritesTo) {
   const TempDir dir;
   make_directories(dir / "swap");
-  const std::vector<SwapRoom> same = swap_rooms(with_paths({dir / "swap"}), dir / "runs/not/yet", 1000);
+  const std::vector<SwapRoom> same = swap_rooms(with_paths({dir / "swap"}), dir / "runs/not/yet", 1000, 2);
   ASSERT_EQ(same.size(), 1u);
   EXPECT_GT(same[0].free_bytes, 0);
   EXPECT_EQ(same[0].claimed_bytes, 1000);
-  EXPECT_EQ(swap_rooms(with_paths({dir / "swap"}), "/proc", 1000)[0].claimed_bytes, 0);
+  EXPECT_EQ(same[0].hosts, 1) << "a local disk";
+  EXPECT_EQ(swap_rooms(with_paths({dir / "swap"}), "/proc", 1000, 2)[0].claimed_bytes, 0);
   const std::vector<memory::SpaceClaim> claims = space_claims(with_paths({dir / "swap"}), dir / "runs/not/yet", 1000);
   ASSERT_EQ(claims.size(), 1u);
   EXPECT_EQ(claims[0].path, dir.path()) << "what is there of it";

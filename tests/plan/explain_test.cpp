@@ -40,7 +40,7 @@ TEST_F(Explain, TellsTheChoiceItsBytesItsTimeAndItsReasons) {
   const std::string text = explain(request, result);
   EXPECT_THAT(text, HasSubstr("plan for gpt2-124m on round\n"));
   EXPECT_THAT(text, HasSubstr(cat("2 ranks; zero_stage ", result.plan.zero_stage)));
-  EXPECT_THAT(text, HasSubstr("of 1.46 GiB, and 20.0 MiB outside the plan"));
+  EXPECT_THAT(text, HasSubstr(cat("of 1.46 GiB, and ", format_bytes(result.prediction.unplanned_bytes), " outside the plan")));
   EXPECT_THAT(text, HasSubstr("moments "));
   EXPECT_THAT(text, HasSubstr("predicted: " + format_seconds(result.prediction.seconds) + " a step"));
   EXPECT_THAT(text, HasSubstr(cat("bound by ", schedule::name_of(result.prediction.bound))));
@@ -96,7 +96,12 @@ TEST_F(Explain, JsonHoldsAllOfItAndComesBack) {
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json.at("prediction").at("seconds").get<double>(), result.prediction.seconds);
   EXPECT_EQ(json.at("prediction").at("tiers").at("device").at("arena_bytes").get<std::int64_t>(), result.prediction.arena_bytes[0]);
-  EXPECT_EQ(json.at("refused").size(), result.refused.size());
+  ASSERT_EQ(json.at("refused").size(), result.refused.size());
+  for (std::size_t i = 0; i < result.refused.size(); ++i) {
+    const auto& missing = json.at("refused")[i].at("missing_bytes");
+    EXPECT_EQ(missing.value("device", std::int64_t{0}), result.refused[i].missing_bytes[0]);
+    EXPECT_EQ(missing.empty(), result.refused[i].seconds > 0) << "it fits, or something misses";
+  }
   EXPECT_EQ(json.at("hint").at("fits").get<bool>(), false);
   EXPECT_EQ(json.at("search").at("considered").get<std::int64_t>(), result.considered);
   const PlanRecord record = plan_record_from_json(text, "plan.json");
