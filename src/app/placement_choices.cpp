@@ -21,10 +21,14 @@ plan::Choices written_choices(const Configuration& configuration) {
   if (hints.zero_stage) choices.zero_stage = static_cast<int>(*hints.zero_stage);
   choices.working = tier_of(hints.offload_param);
   choices.states = tier_of(hints.offload_optimizer);
-  // States never stand nearer than their parameters, which DeepSpeed would allow.
-  if (choices.working && choices.states) choices.states = std::max(*choices.states, *choices.working);
   choices.host_activations = hints.activations.on_host;
   choices.recompute = hints.activations.recompute;
+  return choices;
+}
+
+/// States never stand nearer than their parameters, which DeepSpeed would allow.
+plan::Choices consistent(plan::Choices choices) {
+  if (choices.working && choices.states) choices.states = std::max(*choices.states, *choices.working);
   return choices;
 }
 
@@ -58,7 +62,7 @@ plan::Choices hinted_choices(const Configuration& configuration) {
       if (*tier == spec::Tier::kDisk) tier->reset();
     }
   }
-  return choices;
+  return consistent(choices);
 }
 
 plan::Choices pinned_choices(const Configuration& configuration) {
@@ -70,7 +74,7 @@ plan::Choices pinned_choices(const Configuration& configuration) {
     if (kept.working) choices.working = kept.working;
     if (kept.host_activations) choices.host_activations = kept.host_activations;
   }
-  return choices;
+  return consistent(choices);
 }
 
 std::string pin_problem(const Configuration& configuration, std::string_view pin) {

@@ -30,6 +30,7 @@
 #include "parallel/unsharded.hpp"
 #include "plan/explain.hpp"
 #include "plan/search.hpp"
+#include "plan/workbench.hpp"
 #include "profile/measure.hpp"
 #include "profile/trace_file.hpp"
 #include "schedule/build.hpp"
@@ -162,10 +163,12 @@ plan::PlanRequest plan_request(const Configuration& configuration, const spec::M
 
 /// Whether a plan from a file can serve this run.
 struct Fitness {
-  std::string unfit;            // why not; empty: it can
-  bool lacks_memory = false;    // that is for want of device or host memory
-  bool lacks_space = false;     // that is for want of disk space
-  std::int64_t disk_bytes = 0;  // that a rank's swap files take
+  std::string unfit;                                   // why not; empty: it can
+  bool lacks_memory = false;                           // that is for want of device or host memory
+  bool lacks_space = false;                            // that is for want of disk space
+  std::array<std::int64_t, spec::kTierCount> bytes{};  // of each tier that a rank needs, the device's with what is outside the arenas
+
+  std::int64_t disk_bytes() const { return bytes[static_cast<std::size_t>(spec::Tier::kDisk)]; }
 };
 
 /// Budgets that nobody gave follow what is free at the moment. A run's own plan that was made for a little more is kept, since another
@@ -210,8 +213,11 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                                      .ranks = ranks,
                                      .document_attention = request.configuration->training.document_attention,
                                      .needs_norm = optim::needs_norm(request.configuration->training)};
-  const auto bytes = schedule::bytes_of_set(schedule::build(schedule::GraphKind::kStep, inputs), inputs).arenas;
-  const std::int64_t device_bytes = bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + record.unplanned_bytes;
+  const schedule::SetBytes needed = schedule::bytes_of_set(schedule::build(schedule::GraphKind::kStep, inputs), inputs);
+  const auto& bytes = needed.arenas;
+  // A file from elsewhere may say nothing of what is outside the arenas; the graphs are for certain.
+  const std::int64_t device_bytes =
+      bytes[static_cast<std::size_t>(spec::Tier::kDevice)] + std::max(record.unplanned_bytes, needed.bookkeeping);
   if (device_bytes > request.budget.device_bytes) {
     fitness.lacks_memory = true;
     return cat("it needs ", format_bytes(device_bytes), " of device memory a rank, ", format_bytes(request.budget.device_bytes),
@@ -230,7 +236,7 @@ std::string why_unfit(const plan::PlanRecord& record, const PlanningRequest& req
                  " are left at ", joined(request.configuration->nvme_paths));
     }
   }
-  fitness.disk_bytes = bytes[static_cast<std::size_t>(spec::Tier::kDisk)];
+  fitness.bytes = {device_bytes, bytes[static_cast<std::size_t>(spec::Tier::kHost)], bytes[static_cast<std::size_t>(spec::Tier::kDisk)]};
   return {};
 } catch (const OutOfMemory& error) {
   return error.what();  // an rCache smaller than what one segment needs
@@ -279,6 +285,67 @@ spec::DiskSpeed measured_disk(const std::string& profile_file) {
   }
 }
 
+/// A plan from a file that serves.
+struct FoundPlan {
+  std::string text;  // of the file
+  plan::PlanRecord record;
+  Fitness fitness;
+  bool is_own = false;  // of an attempt before
+};
+
+/// The run's own plan, where `own_file` is there and the plan can be kept, else that of --plan FILE, which has to serve; says which it is,
+/// and why the run's own isn't. None: there is none.
+std::optional<FoundPlan> find_plan(const PlanningRequest& request, const std::string& own_file, int ranks, Log& log) {
+  const std::string& given_file = request.configuration->plan_file;
+  std::error_code error;
+  // The run's own plan comes first: a later attempt must not change the arithmetic under a run's feet.
+  if (!own_file.empty() && fs::exists(own_file, error)) {
+    PlanningRequest own = request;
+    own.budget = for_own_plan(request);
+    FoundPlan found{read_text(own_file), {}, {}, true};
+    found.record = plan::plan_record_from_json(found.text, own_file);
+    found.fitness = fitness_of(found.record, own, ranks);
+    const KeptThreads threads = threads_of(found.record.plan, request);
+    const std::string& unfit = found.fitness.unfit.empty() ? threads.unfit : found.fitness.unfit;
+    if (unfit.empty()) {
+      if (!given_file.empty() && !(plan::plan_record_from_json(read_text(given_file), given_file).plan == found.record.plan)) {
+        throw RequestError(cat("--plan ", given_file, ": differs from the plan that this run began with, ", own_file,
+                               "; a run keeps its plan. Leave --plan out, or give another --output"));
+      }
+      log.note(cat("plan: as in ", own_file, " from the attempt before: ", plan::describe(found.record.plan)));
+      if (!threads.note.empty()) log.note(threads.note);
+      return found;
+    }
+    log.note(cat("plan: ", own_file, " can't be kept: ", unfit,
+                 "; planning anew. Where that changes the arithmetic signature, losses go on within tolerance, not to the bit"));
+  }
+  if (given_file.empty()) return std::nullopt;
+  FoundPlan found{read_text(given_file), {}, {}, false};
+  found.record = plan::plan_record_from_json(found.text, given_file);
+  found.fitness = fitness_of(found.record, request, ranks);
+  const std::string problem = cat("--plan ", given_file, ": ", found.fitness.unfit);
+  if (found.fitness.lacks_space) throw EnvironmentError(cat(problem, "; make room or choose another directory"));
+  if (found.fitness.lacks_memory) throw EnvironmentError(problem);
+  if (!found.fitness.unfit.empty()) throw RequestError(problem);
+  log.note(cat("plan: from ", given_file, ": ", plan::describe(found.record.plan)));
+  return found;
+}
+
+/// What a plan from a file needs of this machine, and how long its steps would take there.
+std::string describe_need(const FoundPlan& found, const PlanningRequest& request, plan::Workbench& bench) {
+  const auto bytes = [&](spec::Tier tier) { return found.fitness.bytes[static_cast<std::size_t>(tier)]; };
+  std::string text = cat("  needs ", format_bytes(bytes(spec::Tier::kDevice)), " of ", format_bytes(request.budget.device_bytes),
+                         " of device memory a rank, with what is outside the arenas");
+  if (const std::int64_t host = bytes(spec::Tier::kHost) * request.ranks_on_node; request.budget.host_bytes > 0)
+    text += cat("; ", format_bytes(host), " of ", format_bytes(request.budget.host_bytes), " of host memory a node");
+  if (const std::int64_t disk = bytes(spec::Tier::kDisk) * request.ranks_on_node; disk > 0)
+    text += cat("; ", format_bytes(disk), " of ", format_bytes(request.budget.disk_bytes), " of disk a node");
+  schedule::BuildInputs inputs = bench.inputs(found.record.plan);
+  inputs.segments_between_agrees = found.record.segments_between_agrees;
+  const schedule::Simulation simulation = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs);
+  return text + cat("\n  predicted: ", format_seconds(simulation.seconds), " a step; bound by ", schedule::name_of(simulation.bound), "\n");
+}
+
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
@@ -296,44 +363,12 @@ Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log&
   spec::DiskSpeed disk;
   comm::all_or_none(world, [&] {
     if (!root) return;
-    std::error_code error;
-    // The run's own plan comes first: a later attempt must not change the arithmetic under a run's feet.
-    if (fs::exists(file, error)) {
-      text = read_text(file);
-      PlanningRequest own = request;
-      own.budget = for_own_plan(request);
-      const plan::PlanRecord record = plan::plan_record_from_json(text, file);
-      Fitness fitness = fitness_of(record, own, world.size());
-      const KeptThreads threads = threads_of(record.plan, request);
-      if (fitness.unfit.empty()) fitness.unfit = threads.unfit;
-      if (fitness.unfit.empty()) {
-        keep = true;
-        disk_bytes = fitness.disk_bytes;
-        if (!configuration.plan_file.empty() &&
-            !(plan::plan_record_from_json(read_text(configuration.plan_file), configuration.plan_file).plan == record.plan)) {
-          throw RequestError(cat("--plan ", configuration.plan_file, ": differs from the plan that this run began with, ", file,
-                                 "; a run keeps its plan. Leave --plan out, or give another --output"));
-        }
-        log.note(cat("plan: as in ", file, " from the attempt before: ", plan::describe(record.plan)));
-        if (!threads.note.empty()) log.note(threads.note);
-        disk = measured_disk(request.directory->profile_file());
-        return;
-      }
-      log.note(cat("plan: ", file, " can't be kept: ", fitness.unfit,
-                   "; planning anew. Where that changes the arithmetic signature, losses go on within tolerance, not to the bit"));
-      text.clear();
-    }
-    if (!configuration.plan_file.empty()) {
-      text = read_text(configuration.plan_file);
-      const plan::PlanRecord record = plan::plan_record_from_json(text, configuration.plan_file);
-      const Fitness fitness = fitness_of(record, request, world.size());
-      const std::string problem = cat("--plan ", configuration.plan_file, ": ", fitness.unfit);
-      if (fitness.lacks_space) throw EnvironmentError(cat(problem, "; make room or choose another directory"));
-      if (fitness.lacks_memory) throw EnvironmentError(problem);
-      if (!fitness.unfit.empty()) throw RequestError(problem);
-      disk_bytes = fitness.disk_bytes;
-      log.note(cat("plan: from ", configuration.plan_file, ": ", plan::describe(record.plan)));
-    }
+    const std::optional<FoundPlan> found = find_plan(request, file, world.size(), log);
+    if (!found) return;
+    text = found->text;
+    keep = found->is_own;
+    disk_bytes = found->fitness.disk_bytes();
+    if (keep) disk = measured_disk(request.directory->profile_file());
   });
   text = world.broadcast(text, 0);
   Planned planned;
@@ -386,6 +421,7 @@ int plan_command(const Command& command) {
   Configuration configuration = load_configuration(command.request, ranks, Demand::kPlan);
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
+  Log log({.quiet = command.json});
   const device::CpuFacts facts = device::read_cpu_facts();
   const int on_node = static_cast<int>(command.ranks_per_node.value_or(ranks));
   const model::Model built = model::build_model(model, *parallel::make_unsharded_modules());
@@ -408,16 +444,22 @@ int plan_command(const Command& command) {
     if (configuration.threads == 0) threads = machine.threads_per_rank;
   } else {
     // Without MPI one rank measures this machine; others are taken to share its cores and memory.
-    Log log({});
     const auto world = comm::make_single_rank();
     Configuration one = configuration;
     one.training.batch.micro_batch = 0;
     one.training.batch.accumulation = 0;
     check_swap_paths(configuration);
     const std::int64_t claimed = remaining_need(configuration, built, configuration.steps.value_or(0));
-    const std::int64_t disk = disk_budget(configuration, swap_rooms(configuration, configuration.output, claimed, 1));
+    const std::int64_t disk =
+        disk_budget(configuration, swap_rooms(configuration, configuration.output, claimed, divide_up(ranks, on_node)));
     const profile::Measurement measurement = profile_of(*world, one, model, threads, swap_job(read_environment()), {}, log);
     for (const std::string& warning : measurement.disk.warnings) log.warn(warning);
+    if (command.json && !measurement.unsteady.empty()) log.warn(cat("profile: ", measurement.unsteady));  // else told already
+    if (ranks > 1) {
+      log.warn(cat("one rank measured this machine without MPI: what ", ranks,
+                   " ranks exchange has no price here, and each takes some 10 MiB more. For the plan of a run: mpirun -n ", ranks,
+                   " sluice profile > machine.json, and then sluice plan --machine machine.json"));
+    }
     machine = measurement.machine;
     machine.ranks_per_node = on_node;
     budget = memory_budget(configuration, on_node, {facts, device::read_resident_bytes().proportional},
@@ -425,24 +467,39 @@ int plan_command(const Command& command) {
     budget.disk_bytes = disk;
   }
   const plan::PlanRequest request = plan_request(configuration, model, machine, budget, threads, ranks);
-  const plan::PlanResult result = plan::search(request);
-  if (command.json) {
-    print(plan::to_json(
-        request, result,
-        spec::to_json(train::signature_of(result.plan, configuration.training.precision, ops::make_cpu_context(result.plan.threads)))));
+  plan::Workbench bench(request);
+  const PlanningRequest planning{.configuration = &configuration,
+                                 .model = &model,
+                                 .budget = budget,
+                                 .threads = threads,
+                                 .ranks_on_node = bench.ranks_per_node(),
+                                 .cores_on_node = static_cast<int>(machine.cores_per_node)};
+  const std::string own_file = configuration.dry_run ? RunDirectory(configuration.output).plan_file() : std::string();
+  spec::Plan plan;
+  int segments_between_agrees = 0;
+  if (const std::optional<FoundPlan> found = find_plan(planning, own_file, static_cast<int>(ranks), log)) {
+    plan = found->record.plan;
+    segments_between_agrees = found->record.segments_between_agrees;
+    print(command.json ? found->text : describe_need(*found, planning, bench));
   } else {
-    print(plan::explain(request, result));
+    const plan::PlanResult result = plan::search(request);
+    plan = result.plan;
+    segments_between_agrees = result.segments_between_agrees;
+    print(command.json ? plan::to_json(request, result,
+                                       spec::to_json(train::signature_of(plan, configuration.training.precision,
+                                                                         ops::make_cpu_context(plan.threads))))
+                       : plan::explain(request, result));
   }
   if (configuration.dump_graph) {
-    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training), result.plan.chunk_elements);
+    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training), plan.chunk_elements);
     schedule::build(schedule::GraphKind::kStep, {.model = &built,
                                                  .layout = &layout,
-                                                 .plan = result.plan,
+                                                 .plan = plan,
                                                  .sequence_length = configuration.training.batch.sequence_length,
                                                  .ranks = static_cast<int>(ranks),
                                                  .document_attention = configuration.training.document_attention,
                                                  .needs_norm = optim::needs_norm(configuration.training),
-                                                 .segments_between_agrees = result.segments_between_agrees})
+                                                 .segments_between_agrees = segments_between_agrees})
         .dump(std::cout);
   }
   return 0;

@@ -361,7 +361,7 @@ class Job {
       if (stop_->requested()) stop_before_training("the swap files were written");
       const std::int64_t now = now_ns();
       if (written == 0) begin = told = now;  // reserving the space took until here
-      if (now - told < kTellEveryNs || written == 0) return;
+      if (now - told < kTellEveryNs) return;
       told = now;
       const double left = static_cast<double>(now - begin) * 1e-9 * static_cast<double>(bytes - written) / static_cast<double>(written);
       log_.note(cat("swap: ", format_bytes(written * world_.node_size()), " of ", format_bytes(bytes * world_.node_size()), " written, ",
@@ -540,7 +540,7 @@ class Job {
     options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
     options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
     if (bytes[2] > 0) options.memory += cat(", disk ", format_bytes(bytes[2]));
-    options.margin.planned_bytes = bytes[0] + bytes[1];
+    options.margin.planned_bytes = bytes[0] + bytes[1] + engine_->bookkeeping_bytes();
     options.margin.before_bytes = resident_before_.proportional;
     options.margin.margin_bytes = facts_.memory_available_bytes / std::max(1, world_.node_size()) - options.margin.planned_bytes;
     status_.step = start_.step;
@@ -673,8 +673,9 @@ class Job {
     std::int64_t planned = 0, before = 0, now = 0;
     train::SwapBytes swapped;
     const train::SwapBytes mine = engine_->swap_bytes();
-    for (const std::string& rank : world_.all_gather(cat(arenas[0] + arenas[1], " ", resident_before_.proportional, " ",
-                                                         resident.proportional, " ", mine.read, " ", mine.written))) {
+    for (const std::string& rank :
+         world_.all_gather(cat(arenas[0] + arenas[1] + engine_->bookkeeping_bytes(), " ", resident_before_.proportional, " ",
+                               resident.proportional, " ", mine.read, " ", mine.written))) {
       std::istringstream words(rank);
       std::int64_t values[5]{};
       for (std::int64_t& value : values) words >> value;
@@ -700,9 +701,9 @@ class Job {
                     " read by all ranks in this attempt, the first writing included; it ",
                     describe_traffic({traffic.read_bytes * ranks, traffic.written_bytes * ranks}, measured)));
     }
-    log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned in arenas, ", format_bytes(before), " resident before them, ",
-                  format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (", now - planned - before,
-                  " of ", now, " bytes)"));
+    log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned for arenas and graphs, ", format_bytes(before),
+                  " resident before them, ", format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (",
+                  now - planned - before, " of ", now, " bytes)"));
     try {
       write_trace(planned_, *engine_, *trace_, directory_->trace_file());
     } catch (const Error& error) {

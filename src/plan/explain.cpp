@@ -95,7 +95,7 @@ std::string tiers_text(const PlanRequest& request, const Prediction& p) {
     const std::int64_t given = tier == spec::Tier::kHost ? request.budget.host_bytes : request.budget.disk_bytes;
     if (tier == spec::Tier::kDevice) {
       text += cat(" of ", format_bytes(request.budget.device_bytes));
-      if (p.unplanned_bytes > 0) text += cat(", and ", format_bytes(p.unplanned_bytes), " outside the plan");
+      if (p.unplanned_bytes > 0) text += cat(", and ", format_bytes(p.unplanned_bytes), " outside the arenas");
     } else if (given > 0) {
       text += cat(", a node ", format_bytes(bytes * ranks), " of ", format_bytes(given));
     }
@@ -212,6 +212,16 @@ std::string hint_text(const PlanRequest& request, const PlanResult& result) {
              pins.empty() ? "" : cat("; ", pins, " keeps yours"), "\n");
 }
 
+/// Those tiers that have some.
+Json by_tier(const std::array<std::int64_t, spec::kTierCount>& bytes) {
+  Json tiers = Json::object();
+  for (int t = 0; t < spec::kTierCount; ++t) {
+    const std::int64_t of_tier = bytes[static_cast<std::size_t>(t)];
+    if (of_tier > 0) tiers[std::string(spec::name_of(static_cast<spec::Tier>(t)))] = of_tier;
+  }
+  return tiers;
+}
+
 }  // namespace
 
 std::string explain(const PlanRequest& request, const PlanResult& result) {
@@ -263,7 +273,8 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
                         {"tasks", p.tasks}};
   if (result.hint) {
     const HintOutcome& hint = *result.hint;
-    json["hint"] = {{"followed", hint.followed}, {"fits", hint.fits}, {"seconds", hint.seconds}, {"missing_bytes", hint.missing_bytes}};
+    json["hint"] = {
+        {"followed", hint.followed}, {"fits", hint.fits}, {"seconds", hint.seconds}, {"missing_bytes", by_tier(hint.missing_bytes)}};
     if (!hint.reason.empty()) json["hint"]["reason"] = hint.reason;
     if (hint.plan) json["hint"]["plan"] = Json::parse(spec::to_json(*hint.plan));
   }
@@ -295,13 +306,10 @@ std::string to_json(const PlanRequest& request, const PlanResult& result, const 
   }
   Json refused = Json::array();
   for (const Refusal& refusal : result.refused) {
-    Json missing = Json::object();
-    for (int t = 0; t < spec::kTierCount; ++t) {
-      const std::int64_t bytes = refusal.missing_bytes[static_cast<std::size_t>(t)];
-      if (bytes > 0) missing[std::string(spec::name_of(static_cast<spec::Tier>(t)))] = bytes;
-    }
-    refused.push_back(
-        {{"plan", describe(refusal.plan)}, {"reason", refusal.reason}, {"missing_bytes", missing}, {"seconds", refusal.seconds}});
+    refused.push_back({{"plan", describe(refusal.plan)},
+                       {"reason", refusal.reason},
+                       {"missing_bytes", by_tier(refusal.missing_bytes)},
+                       {"seconds", refusal.seconds}});
   }
   json["refused"] = refused;
   json["search"] = {{"considered", result.considered},
@@ -374,6 +382,7 @@ std::string plan_problem(const spec::Plan& plan, const PlanRequest& request) {
                ", which adds up gradients in another order; expected stage 2 or 3");
   if (plan.update_mode == spec::UpdateMode::kInBackward && optim::needs_norm(request.training))
     return "it updates in backward, which can neither clip nor skip an overflow";
+  if (!bench.agrees(plan, request.pins)) return "it differs from what is pinned; unpin that or leave the plan out";
   const chunks::ChunkLayout& layout = bench.layout(plan.chunk_elements);
   if (!plan.homes.empty() && plan.homes.size() != layout.chunks().size())
     return cat("\"homes\" has ", plan.homes.size(), " entries, chunks of ", plan.chunk_elements, " elements are ", layout.chunks().size());

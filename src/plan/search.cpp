@@ -134,6 +134,8 @@ class Search {
     return result;
   }
 
+  Workbench& bench() { return bench_; }
+
   /// The candidate that misses the budgets by least, placed, after run() returned false.
   const Candidate& nearest() const { return *nearest_; }
 
@@ -150,25 +152,6 @@ class Search {
     add(Tier::kHost, " of host memory a node", request_.budget.host_bytes);
     add(Tier::kDisk, " of disk a node", request_.budget.disk_bytes);
     return text;
-  }
-
-  /// Whether a plan is what the choices say.
-  bool agrees(const spec::Plan& plan, const Choices& with) {
-    const auto count = [&](Activation activation) { return std::count(plan.activations.begin(), plan.activations.end(), activation); };
-    const bool any_recomputed = count(Activation::kRecompute) > 0, any_moved = count(Activation::kHost) + count(Activation::kDisk) > 0;
-    const chunks::ChunkLayout& layout = bench_.layout(plan.chunk_elements);
-    bool states = true, working = true;
-    for (std::size_t c = 0; c < layout.chunks().size(); ++c) {
-      states = states && (!with.states || !layout.trains(layout.chunks()[c]) || plan.home(c).states == *with.states);
-      working = working && (!with.working || plan.home(c).working == *with.working);
-    }
-    bool activations = !with.recompute || *with.recompute == any_recomputed;
-    if (with.host_activations) activations = *with.host_activations ? any_moved && !any_recomputed : activations && !any_moved;
-    return states && working && activations && (!with.zero_stage || *with.zero_stage == plan.zero_stage) &&
-           (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
-           (!with.rcache_elements || plan.zero_stage < 3 || *with.rcache_elements == plan.rcache_elements) &&
-           (!with.prefetch_segments || *with.prefetch_segments == plan.prefetch_segments) &&
-           (!with.update_mode || *with.update_mode == plan.update_mode) && (!with.order || *with.order == plan.order);
   }
 
  private:
@@ -361,7 +344,7 @@ class Search {
         left_out * schedule::token_bytes(plan.micro_batch, batch.sequence_length, request_.training.document_attention);
     const std::vector<schedule::Task>& tasks = placed.step.tasks;
     const auto of_one = std::count_if(tasks.begin(), tasks.end(), [](const schedule::Task& task) { return task.micro == 1; });
-    placed.bytes.bookkeeping += left_out * of_one * placed.step.bookkeeping_bytes() / static_cast<std::int64_t>(tasks.size());
+    placed.bytes.bookkeeping += left_out * (of_one * placed.step.bookkeeping_bytes() / static_cast<std::int64_t>(tasks.size()));
     return placed;
   }
 
@@ -731,7 +714,7 @@ PlanResult search(const PlanRequest& request) {
   if (!request.hints.empty()) {
     HintOutcome& outcome = result.hint.emplace();
     const Choices merged = pinned_to_hints(request);
-    if (search.agrees(result.plan, request.hints)) {
+    if (search.bench().agrees(result.plan, request.hints)) {
       outcome = {.followed = true, .fits = true, .plan = result.plan, .seconds = result.prediction.seconds, .reason = {}};
     } else if (outcome.reason = contradiction(merged, request); outcome.reason.empty()) {
       PlanRequest as_hinted = request;
@@ -756,7 +739,7 @@ PlanResult search(const PlanRequest& request) {
       } else {
         const Candidate& nearest = hinted.nearest();
         outcome.plan = nearest.plan;
-        outcome.missing_bytes = sum_of(nearest.missing);
+        outcome.missing_bytes = nearest.missing;
         outcome.reason = hinted.lacking(nearest.missing);
       }
     }

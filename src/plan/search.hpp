@@ -84,8 +84,8 @@ struct HintOutcome {
   bool fits = false;
   std::optional<spec::Plan> plan;  // the best one that agrees with them; none where they contradict each other
   double seconds = 0;
-  std::int64_t missing_bytes = 0;
-  std::string reason;  // why it isn't possible: what is missing, or the contradiction
+  std::array<std::int64_t, spec::kTierCount> missing_bytes{};  // as a Refusal's
+  std::string reason;                                          // why it isn't possible: what is missing, or the contradiction
 };
 
 /// Elixir's question where zero_stage 3 can't keep both on the device: as many gathered parameters as there is room for and the states in

@@ -15,6 +15,7 @@ namespace {
 
 using model::Phase;
 using model::SegmentKind;
+using spec::Activation;
 
 }  // namespace
 
@@ -123,6 +124,24 @@ const Workbench::Gathered& Workbench::gathered(const spec::Plan& plan) {
 schedule::Simulation Workbench::simulate(const schedule::StepGraph& graph, const schedule::BuildInputs& inputs) const {
   const std::vector<schedule::Price> prices = schedule::price_tasks(graph, inputs, request_.machine);
   return schedule::simulate(graph, prices, request_.machine, {.ranks = inputs.ranks, .threading = schedule::threading_of(graph)});
+}
+
+bool Workbench::agrees(const spec::Plan& plan, const Choices& with) {
+  const auto count = [&](Activation activation) { return std::count(plan.activations.begin(), plan.activations.end(), activation); };
+  const bool any_recomputed = count(Activation::kRecompute) > 0, any_moved = count(Activation::kHost) + count(Activation::kDisk) > 0;
+  const chunks::ChunkLayout& chunks = layout(plan.chunk_elements);
+  bool states = true, working = true;
+  for (std::size_t c = 0; c < chunks.chunks().size(); ++c) {
+    states = states && (!with.states || !chunks.trains(chunks.chunks()[c]) || plan.home(c).states == *with.states);
+    working = working && (!with.working || plan.home(c).working == *with.working);
+  }
+  bool activations = !with.recompute || *with.recompute == any_recomputed;
+  if (with.host_activations) activations = *with.host_activations ? any_moved && !any_recomputed : activations && !any_moved;
+  return states && working && activations && (!with.zero_stage || *with.zero_stage == plan.zero_stage) &&
+         (!with.chunk_elements || *with.chunk_elements == plan.chunk_elements) &&
+         (!with.rcache_elements || plan.zero_stage < 3 || *with.rcache_elements == plan.rcache_elements) &&
+         (!with.prefetch_segments || *with.prefetch_segments == plan.prefetch_segments) &&
+         (!with.update_mode || *with.update_mode == plan.update_mode) && (!with.order || *with.order == plan.order);
 }
 
 int Workbench::segments_between_agrees(std::int64_t micro_batch) {

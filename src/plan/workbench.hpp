@@ -37,6 +37,8 @@ class Workbench {
   };
   const Gathered& gathered(const spec::Plan& plan);
   schedule::Simulation simulate(const schedule::StepGraph& graph, const schedule::BuildInputs& inputs) const;
+  /// Whether a plan is what the choices say.
+  bool agrees(const spec::Plan& plan, const Choices& with);
   /// Agrees inside a micro-batch, for BuildInputs: how many segments take about a second; 0 where a micro-batch takes less.
   int segments_between_agrees(std::int64_t micro_batch);
 

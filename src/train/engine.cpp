@@ -350,6 +350,12 @@ const model::Model& Engine::model() const noexcept {
 const spec::Plan& Engine::plan() const noexcept {
   return impl_->setup.plan;
 }
+std::int64_t Engine::bookkeeping_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [kind, graph] : impl_->graphs) bytes += graph.bookkeeping_bytes();
+  return bytes;
+}
+
 const schedule::StepGraph& Engine::graph(GraphKind kind) const {
   return impl_->graphs.at(kind);
 }

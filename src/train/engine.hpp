@@ -115,6 +115,8 @@ class Engine {
   const spec::Plan& plan() const noexcept;
   spec::ArithmeticSignature signature() const;
   const schedule::StepGraph& graph(schedule::GraphKind kind) const;
+  /// Of main memory beside the arenas: the graphs, and what the executor keeps of them.
+  std::int64_t bookkeeping_bytes() const;
   /// What the graphs were built from; valid as long as the engine.
   const schedule::BuildInputs& build_inputs() const noexcept;
 

@@ -419,6 +419,10 @@ TEST_F(ConfigurationTest, WhatCantBePinnedIsSaidAtOnce) {
         << pin;
   }
   EXPECT_THAT(problems_of(nvme, "zero_optimization.stage"), IsEmpty());
+  const std::string both =
+      R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}, "offload_optimizer": {"device": "cpu"}}})";
+  EXPECT_THAT(problems_of(both, "zero_optimization"), ElementsAre(HasSubstr("zero_optimization.offload_param.device is nvme")));
+  EXPECT_THAT(problems_of(both, "zero_optimization.offload_optimizer"), IsEmpty());
   EXPECT_THAT(problems_of(nvme, "zero_optimization.stage3_prefetch_bucket_size"), ElementsAre(HasSubstr("can't be pinned; known: ")));
   EXPECT_THAT(problems_of(R"({"aio": {"single_submit": true}})", "aio"), ElementsAre(HasSubstr("says nothing there that could be kept")));
 }

@@ -135,8 +135,7 @@ void run(comm::Communicator& world, const train::EngineSetup& setup, const spec:
     if (s > 2) each.seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);  // the first two warm up
   }
   const auto arenas = engine.arena_bytes();
-  each.outcome.predicted_bytes =
-      arenas[0] + arenas[1] + machine.unplanned_bytes + schedule::bytes_of_set(graph, engine.build_inputs()).bookkeeping;
+  each.outcome.predicted_bytes = arenas[0] + arenas[1] + machine.unplanned_bytes + engine.bookkeeping_bytes();
   for (const std::string& bytes : world.all_gather(cat(peak.now(arenas[0]))))
     each.outcome.measured_bytes = std::max<std::int64_t>(each.outcome.measured_bytes, std::atoll(bytes.c_str()));
 }

@@ -16,7 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// A machine of eight ranks a node, 80 GB each; round numbers of nobody's.
 json big_machine() {
@@ -110,6 +112,30 @@ TEST_F(Verbs, PlanAndDryRunStartNoMpi) {
   EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--machine", *area_ / "no-machine.json"}), 3, {"no-machine.json"}));
   EXPECT_TRUE(refused_with(sluice({"plan", "--model", "gpt3-175b", "--machine", machine, "--ranks", "2", "--train-batch-size", "4"}), 3,
                            {"does not fit", "more than"}));
+}
+
+TEST_F(Verbs, PlanMeasuresForJsonWithoutAWordMore) {
+  const ProgramOutcome outcome = sluice({"plan", area_->config(), "--ranks", "2", "--json"});
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_GT(json::parse(outcome.output).at("prediction").at("seconds").get<double>(), 0);
+  EXPECT_THAT(outcome.errors, HasSubstr("one rank measured this machine without MPI"));
+}
+
+TEST_F(Verbs, PlanAndDryRunTakeThePlanThatIsGiven) {
+  const std::vector<std::string> given{"plan", area_->config(), "--ranks", "2", "--plan", area_->plan()};
+  ProgramOutcome outcome = sluice(given);
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("plan: from " + area_->plan()), HasSubstr(" of device memory a rank"), HasSubstr("predicted: ")));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("not taken:")));
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "4", "--plan", area_->plan()}), 2, {"it is for 2 ranks, here are 4"}));
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3, {"no-plan.json"}));
+  const std::string stage = std::to_string(1 - json::parse(std::ifstream(area_->plan())).at("plan").at("zero_stage").get<int>() % 2);
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "2", "--plan", area_->plan(), "--set", "zero_optimization.stage=" + stage,
+                                   "--pin", "zero_optimization.stage"}),
+                           2, {"--plan " + area_->plan(), "it differs from what is pinned"}));
+  outcome = sluice({"train", area_->config(), "--dry-run", "--ranks", "2", "--steps", "40", "--output", run()});
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("plan: as in " + run() + "/plan.json from the attempt before: "));
 }
 
 TEST_F(Verbs, PlanDumpsTheGraphOfTheStep) {

@@ -40,12 +40,12 @@ TEST_F(Explain, TellsTheChoiceItsBytesItsTimeAndItsReasons) {
   const std::string text = explain(request, result);
   EXPECT_THAT(text, HasSubstr("plan for gpt2-124m on round\n"));
   EXPECT_THAT(text, HasSubstr(cat("2 ranks; zero_stage ", result.plan.zero_stage)));
-  EXPECT_THAT(text, HasSubstr(cat("of 1.46 GiB, and ", format_bytes(result.prediction.unplanned_bytes), " outside the plan")));
+  EXPECT_THAT(text, HasSubstr(cat("of 1.46 GiB, and ", format_bytes(result.prediction.unplanned_bytes), " outside the arenas")));
   EXPECT_THAT(text, HasSubstr("moments "));
   EXPECT_THAT(text, HasSubstr("predicted: " + format_seconds(result.prediction.seconds) + " a step"));
   EXPECT_THAT(text, HasSubstr(cat("bound by ", schedule::name_of(result.prediction.bound))));
   EXPECT_THAT(text, HasSubstr("your file: does not fit, needs "));
-  EXPECT_THAT(text, HasSubstr(format_bytes(result.hint->missing_bytes) + " more than the 1.46 GiB given; chosen: "));
+  EXPECT_THAT(text, HasSubstr(format_bytes(result.hint->missing_bytes[0]) + " more than the 1.46 GiB given; chosen: "));
   for (const Refusal& refusal : result.refused) EXPECT_THAT(text, HasSubstr(refusal.reason));
   EXPECT_THAT(text, HasSubstr(cat(result.considered, " plans considered")));
   EXPECT_EQ(text.back(), '\n');
@@ -99,7 +99,9 @@ TEST_F(Explain, JsonHoldsAllOfItAndComesBack) {
   ASSERT_EQ(json.at("refused").size(), result.refused.size());
   for (std::size_t i = 0; i < result.refused.size(); ++i) {
     const auto& missing = json.at("refused")[i].at("missing_bytes");
-    EXPECT_EQ(missing.value("device", std::int64_t{0}), result.refused[i].missing_bytes[0]);
+    const char* tiers[] = {"device", "host", "disk"};
+    for (std::size_t t = 0; t < std::size(tiers); ++t)
+      EXPECT_EQ(missing.value(tiers[t], std::int64_t{0}), result.refused[i].missing_bytes[t]) << tiers[t];
     EXPECT_EQ(missing.empty(), result.refused[i].seconds > 0) << "it fits, or something misses";
   }
   EXPECT_EQ(json.at("hint").at("fits").get<bool>(), false);

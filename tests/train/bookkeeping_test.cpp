@@ -43,8 +43,9 @@ Kept kept_with(const spec::Plan& plan, int ranks) {
     world.barrier();
     if (world.rank() == 0) {
       kept.heap = static_cast<double>(heap_bytes() - before) / ranks;
-      const schedule::BuildInputs& inputs = rank.engine().build_inputs();
-      kept.planned = static_cast<double>(schedule::bytes_of_set(rank.engine().graph(schedule::GraphKind::kStep), inputs).bookkeeping);
+      const schedule::StepGraph& step = rank.engine().graph(schedule::GraphKind::kStep);
+      kept.planned = static_cast<double>(schedule::bytes_of_set(step, rank.engine().build_inputs()).bookkeeping);
+      EXPECT_NEAR(static_cast<double>(rank.engine().bookkeeping_bytes()) / kept.planned, 1, 0.02);
     }
     world.barrier();
   });
