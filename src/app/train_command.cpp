@@ -117,6 +117,13 @@ class Job {
   }
 
  private:
+  /// Damaged checkpoints that a choice has passed over; once where the next choice passes over the same.
+  void warn_of_refused(const std::vector<checkpoint::Refused>& refused) {
+    std::string text = checkpoint::describe_refused(refused);
+    if (world_.rank() == 0 && !text.empty() && text != told_refused_) log_.warn(text);
+    told_refused_ = std::move(text);
+  }
+
   /// For parts whose failures every rank shares by their own contract (choosing and loading checkpoints).
   template <typename Part>
   static void on_all_ranks(Part part) {
@@ -321,7 +328,7 @@ class Job {
       log_.note(cat("--resume ", configuration_.resume_path, " is where this run began; it goes on from its own checkpoints"));
     }
     if (!newest) return;
-    if (world_.rank() == 0 && !newest->refused.empty()) log_.warn(checkpoint::describe_refused(newest->refused));
+    warn_of_refused(newest->refused);
     from_ = newest->path;
     manifest_ = newest->manifest;
   }
@@ -497,7 +504,7 @@ class Job {
         checkpoint::load_checkpoint(world_, from_, infos, fill);
       } else {
         const std::optional<checkpoint::Selection> loaded = checkpoint::load_newest(world_, directory_->checkpoints(), infos, fill);
-        if (world_.rank() == 0 && !loaded->refused.empty()) log_.warn(checkpoint::describe_refused(loaded->refused));
+        warn_of_refused(loaded->refused);
         from_ = loaded->path;
         manifest_ = loaded->manifest;
         status_.last_checkpoint = fs::path(from_).filename().string();
@@ -733,6 +740,7 @@ class Job {
   Fingerprint fingerprint_;
   std::vector<std::string> changes_;
   std::vector<std::string> hosts_;
+  std::string told_refused_;
   std::optional<checkpoint::RunLock> lock_;
   bool claimed_ = false;  // the run directory is ours: its status may be written
   Status status_;

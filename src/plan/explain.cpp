@@ -336,6 +336,10 @@ PlanRecord plan_record_from_json(const std::string& text, const std::string& sou
   const auto refuse = [&](const char* key, const char* expected) {
     throw FormatError(source, cat("key \"", key, "\": expected ", expected));
   };
+  if (!json.is_object() || !json.contains("plan")) {
+    throw FormatError(source,
+                      "key \"plan\" is missing, so this is no plan; give the plan.json of a run, or what sluice plan --json printed");
+  }
   PlanRecord record;
   record.plan = spec::plan_from_json(member(json, "plan").dump(), source);
   const Json& between = member(json, "segments_between_agrees");

@@ -81,6 +81,12 @@ TEST_F(Damage, TheNewestWholeOneIsTakenAndTheOtherNamed) {
     ASSERT_TRUE(ended_with(outcome, 0));
     EXPECT_THAT(outcome.errors, HasSubstr("warning: "));
     EXPECT_THAT(outcome.errors, HasSubstr("step-00000030"));
+    std::size_t times = 0;
+    for (std::size_t at = outcome.errors.find("step 30 is refused: "); at != std::string::npos;
+         at = outcome.errors.find("step 30 is refused: ", at + 1)) {
+      ++times;
+    }
+    EXPECT_EQ(times, 1U) << outcome.errors;
     EXPECT_THAT(outcome.output, HasSubstr("continuing from " + checkpoint(each.name, 20)));
     EXPECT_TRUE(has_each_step_once(run(each.name), 40));
     EXPECT_TRUE(same_bits(run(each.name), run("longer")));
