@@ -6,8 +6,7 @@
 #include <string>
 
 #include "app/command_line.hpp"
-#include "app/configuration.hpp"
-#include "app/run_directory.hpp"
+#include "app/found_plan.hpp"
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
 #include "memory/io/file_engine.hpp"
@@ -17,17 +16,6 @@
 #include "train/engine.hpp"
 
 namespace sluice::app {
-
-struct PlanningRequest {
-  const Configuration* configuration = nullptr;
-  const spec::ModelSpec* model = nullptr;
-  spec::Budget budget;
-  int threads = 1;  // per rank: as asked, else as cores are given
-  int ranks_on_node = 1;
-  int cores_on_node = 1;  // that are there, whoever may use them
-  const RunDirectory* directory = nullptr;
-  std::string swap_job;  // as swap_job(), the same on all ranks
-};
 
 struct Planned {
   spec::Plan plan;

@@ -125,13 +125,15 @@ TEST_F(Verbs, PlanAndDryRunTakeThePlanThatIsGiven) {
   const std::vector<std::string> given{"plan", area_->config(), "--ranks", "2", "--plan", area_->plan()};
   ProgramOutcome outcome = sluice(given);
   ASSERT_TRUE(ended_with(outcome, 0));
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("plan: from " + area_->plan()), HasSubstr(" of device memory a rank"), HasSubstr("predicted: ")));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("plan: from " + area_->plan()), HasSubstr(" of device memory a rank"), HasSubstr("predicted: ")));
   EXPECT_THAT(outcome.output, Not(HasSubstr("not taken:")));
-  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "4", "--plan", area_->plan()}), 2, {"it is for 2 ranks, here are 4"}));
+  EXPECT_TRUE(
+      refused_with(sluice({"plan", area_->config(), "--ranks", "4", "--plan", area_->plan()}), 2, {"it is for 2 ranks, here are 4"}));
   EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3, {"no-plan.json"}));
   const std::string stage = std::to_string(1 - json::parse(std::ifstream(area_->plan())).at("plan").at("zero_stage").get<int>() % 2);
-  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "2", "--plan", area_->plan(), "--set", "zero_optimization.stage=" + stage,
-                                   "--pin", "zero_optimization.stage"}),
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "2", "--plan", area_->plan(), "--set",
+                                   "zero_optimization.stage=" + stage, "--pin", "zero_optimization.stage"}),
                            2, {"--plan " + area_->plan(), "it differs from what is pinned"}));
   outcome = sluice({"train", area_->config(), "--dry-run", "--ranks", "2", "--steps", "40", "--output", run()});
   ASSERT_TRUE(ended_with(outcome, 0));
