@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/chunk_count.hpp"
+#include "support/sanitized.hpp"
 #include "support/training_runs.hpp"
 
 namespace sluice::testing {
@@ -191,15 +192,10 @@ class SearchedTiers : public Tiers {
   static json plan_of(const std::string& name) { return json::parse(read_all(run(name) + "/plan.json")); }
 };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kHasSmallBudgets = false;
-#else
-constexpr bool kHasSmallBudgets = true;
-#endif
 constexpr const char* kOwnMemory = "a sanitizer's own memory, which the device's budget has to hold, is several times the model";
 
 TEST_F(SearchedTiers, SmallBudgetsJustWork) {
-  if (!kHasSmallBudgets) GTEST_SKIP() << kOwnMemory;
+  if (kIsSanitized) GTEST_SKIP() << kOwnMemory;
   for (const int ranks : {1, 2}) {
     const std::string name = "small" + std::to_string(ranks), free = "free" + std::to_string(ranks);
     // The device's budget holds what is outside the plan as well: some 30 to 40 MiB a rank.
@@ -241,7 +237,7 @@ TEST_F(SearchedTiers, OffloadingIsPinnedByItsKey) {
 }
 
 TEST_F(SearchedTiers, PlansAndDryRunsShowTiersAndLeaveNothing) {
-  if (!kHasSmallBudgets) GTEST_SKIP() << kOwnMemory;
+  if (kIsSanitized) GTEST_SKIP() << kOwnMemory;
   const std::vector<std::string> budget = {"--device-memory", "64MiB", "--host-memory", "32MiB", "--nvme-path", disk()};
   std::vector<std::string> dry = words(budget);
   dry.emplace_back("--dry-run");
@@ -254,7 +250,7 @@ TEST_F(SearchedTiers, PlansAndDryRunsShowTiersAndLeaveNothing) {
 }
 
 TEST_F(SearchedTiers, ProfileSaysWhatTheDisksCanDo) {
-  if (!kHasSmallBudgets) GTEST_SKIP() << kOwnMemory;
+  if (kIsSanitized) GTEST_SKIP() << kOwnMemory;
   const ProgramOutcome outcome = run_program(area_->launch(2, {"profile", area_->config(), "--model", "gpt2-micro", "--sequence-length",
                                                                "32", "--nvme-path", disk(), "--nvme-path", run("disk2")}));
   ASSERT_TRUE(ended_with(outcome, 0));

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "support/sanitized.hpp"
 #include "support/training_runs.hpp"
 
 namespace sluice::testing {
@@ -81,10 +82,10 @@ TEST_F(Verbs, PlanFor175BillionParametersIsQuickAndSmall) {
   }
   EXPECT_GT(states, 0.95 * 16 * 174.6e9 / 512);
   std::printf("planned in %.1f s with at most %ld MiB\n", outcome.seconds, outcome.peak_kib / 1024);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they cost time and memory of their own
-  EXPECT_LT(outcome.seconds, 90);                                    // 30 on a quiet machine
-  EXPECT_LT(outcome.peak_kib, 2 * 1024 * 1024) << "peak memory";
-#endif
+  if (!kIsSanitized) {
+    EXPECT_LT(outcome.seconds, 90);  // 30 on a quiet machine
+    EXPECT_LT(outcome.peak_kib, 2 * 1024 * 1024) << "peak memory";
+  }
 }
 
 TEST_F(Verbs, PlanAndDryRunStartNoMpi) {

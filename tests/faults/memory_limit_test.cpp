@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "support/sanitized.hpp"
 #include "support/training_runs.hpp"
 
 namespace sluice::testing {
@@ -95,6 +96,7 @@ class LimitedGroup {
 
 /// 20 steps under the limit. `clipping`: gradient_clipping.
 void train_three_times_the_limit(const std::string& clipping) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer's own memory is beyond the limit";
   const std::optional<LimitedGroup> group = LimitedGroup::make(kLimit);
   if (!group) GTEST_SKIP() << "a cgroup with a limit of memory can't be made here (needs root or a delegated one)";
   const RunArea area;

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "support/chunk_count.hpp"
+#include "support/sanitized.hpp"
 #include "support/small_disk.hpp"
 #include "support/training_runs.hpp"
 
@@ -199,6 +200,7 @@ TEST_F(TiersFaults, ADiskThatIsFullInMidStep) {
 }
 
 TEST_F(TiersFaults, LittleLockableMemoryIsAWarning) {
+  if (kIsSanitized) GTEST_SKIP() << "mlock() does nothing here";
   ProgramCommand ordinary = command("pageable", folder("unlocked"));
   ordinary.prepare = with_little_lockable_memory;
   const ProgramOutcome outcome = run_program(ordinary);

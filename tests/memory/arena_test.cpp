@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "support/expect_error.hpp"
+#include "support/sanitized.hpp"
 
 namespace sluice::memory {
 namespace {
@@ -49,12 +50,6 @@ std::int64_t locked_bytes() {
 }
 
 constexpr std::int64_t kPinned = 1 << 20;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kLocks = false;  // under these mlock() succeeds and does nothing
-#else
-constexpr bool kLocks = true;
-#endif
-
 TEST(PinnedBacking, IsThereZeroAndLocked) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
@@ -65,8 +60,8 @@ TEST(PinnedBacking, IsThereZeroAndLocked) {
     for (std::int64_t i = 0; i < kPinned + 17; ++i) ASSERT_EQ(pinned.backing->data()[i], std::byte{0}) << i;
     std::memset(pinned.backing->data(), 0x5A, static_cast<std::size_t>(kPinned + 17));
     const bool may_lock = geteuid() == 0 || limit.rlim_cur >= static_cast<rlim_t>(2 * kPinned);
-    EXPECT_EQ(pinned.note.empty(), may_lock || !kLocks) << pinned.note;
-    EXPECT_EQ(locked_bytes() - before, may_lock && kLocks ? kPinned + 4096 : 0);
+    EXPECT_EQ(pinned.note.empty(), may_lock || testing::kIsSanitized) << pinned.note;
+    EXPECT_EQ(locked_bytes() - before, may_lock && !testing::kIsSanitized ? kPinned + 4096 : 0);
   }
   EXPECT_EQ(locked_bytes(), before);
   EXPECT_EQ(make_pinned_backing(0, "nothing").note, "");
@@ -82,7 +77,7 @@ TEST(PinnedBacking, StaysPageableWhereTheLimitIsSmall) {
     const PinnedBacking pinned = make_pinned_backing(kPinned, "host arena");
     std::memset(pinned.backing->data(), 0x5A, static_cast<std::size_t>(kPinned));
     for (const char* part : {"host arena: 1.00 MiB stay pageable", "the limit is 64.0 KiB", "ulimit -l"}) {
-      if ((pinned.note.find(part) != std::string::npos) != kLocks) _exit(4);
+      if ((pinned.note.find(part) != std::string::npos) == testing::kIsSanitized) _exit(4);
     }
     _exit(locked_bytes() == 0 ? 0 : 5);
   }

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "plan/plan_checks.hpp"
 #include "support/expect_error.hpp"
+#include "support/sanitized.hpp"
 
 namespace sluice::plan {
 namespace {
@@ -308,13 +309,8 @@ TEST(Search, AHostBudgetIsSharedByTheNodesRanks) {
   EXPECT_THROW(search(request), EnvironmentError);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // a sanitizer's time and memory aren't the program's
-#else
-constexpr bool kSanitized = false;
-#endif
-
 TEST(Search, Plans175BOn64RanksWithinItsBudget) {
+  if (testing::kIsSanitized) GTEST_SKIP() << "its time and memory aren't the search's";
   PlanRequest request = plan_request("gpt3-175b", 64, 1536, 2048, 90 * kGiB);
   request.machine.ranks_per_node = 8;
   request.machine.cores_per_node = 96;

@@ -10,6 +10,7 @@
 #include "plan/plan_checks.hpp"
 #include "plan/search.hpp"
 #include "support/expect_error.hpp"
+#include "support/sanitized.hpp"
 
 namespace sluice::plan {
 namespace {
@@ -351,13 +352,8 @@ TEST(Tiers, GatheredParametersOrStatesFirstIsAMatterOfPrices) {
   EXPECT_THAT(text, HasSubstr("so the states come first here, where a rank uploads 191 MiB/s"));
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // a sanitizer's time isn't the program's
-#else
-constexpr bool kSanitized = false;
-#endif
-
 TEST(Tiers, Plans175BOn512RanksWithinItsBudget) {
+  if (testing::kIsSanitized) GTEST_SKIP() << "its time and memory aren't the search's";
   PlanRequest request = tiered_request("gpt3-175b", 512, 4096, 2048, {40 * kGiB, 200 * kGiB, 4000 * kGiB});
   request.machine.ranks_per_node = 8;
   request.machine.cores_per_node = 96;

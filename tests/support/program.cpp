@@ -1,4 +1,5 @@
 #include "support/program.hpp"
+#include "support/sanitized.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,11 +26,7 @@ namespace sluice::testing {
 namespace {
 
 constexpr const char* kMark = "SLUICE_TEST_PROGRAM";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSlower = 4;
-#else
-constexpr double kSlower = 1;
-#endif
+constexpr double kSlower = kIsSanitized ? 4 : 1;
 constexpr double kOutliveSeconds = 5;
 
 double now() {
