@@ -117,7 +117,7 @@ void read_swap(KeyTree& keys, Configuration& config) {
     if (hint->nvme_path.empty()) without_path.push_back(block);
     if (keys.has("sluice.nvme_path") || hint->nvme_path.empty()) continue;
     const auto& paths = config.nvme_paths;
-    const auto is_same = [&](const std::string& path) { return directory_of(path) == directory_of(hint->nvme_path); };
+    const auto is_same = [directory = directory_of(hint->nvme_path)](const std::string& path) { return directory_of(path) == directory; };
     if (std::any_of(paths.begin(), paths.end(), is_same)) continue;
     config.nvme_paths.push_back(hint->nvme_path);
     config.nvme_keys.push_back(keys.where(block + ".nvme_path"));

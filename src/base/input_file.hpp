@@ -16,6 +16,9 @@ class InputFile {
   explicit InputFile(const std::string& path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile() = default;
 
   const std::string& path() const { return file_.path(); }
   /// Bytes, when it was opened.

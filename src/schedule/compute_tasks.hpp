@@ -43,7 +43,9 @@ class ComputeTasks {
   BufferId move_saved(Lane lane, const Item& item, BufferId source, spec::Tier to);
   Use gradient_use(int run, int micro);
 
-  std::size_t of_segment(int s, int micro) const { return static_cast<std::size_t>(micro * context_.segments() + s); }
+  std::size_t of_segment(int s, int micro) const {
+    return static_cast<std::size_t>(micro) * static_cast<std::size_t>(context_.segments()) + static_cast<std::size_t>(s);
+  }
   std::size_t of_run(int run, int micro) const {
     return static_cast<std::size_t>(micro) * context_.layout.runs().size() + static_cast<std::size_t>(run);
   }
