@@ -325,7 +325,7 @@ double seconds_bound(Workbench& bench, const spec::Plan& plan) {
     }
     if (!on_host) continue;
     // What the update reads or writes elsewhere.
-    const auto fetch = [&](Plane plane, Tier home, bool reads, bool writes) {
+    const auto fetch = [&, count = count](Plane plane, Tier home, bool reads, bool writes) {
       const std::int64_t bytes = part * layout.element_bytes(plane);
       if (home == Tier::kDevice && reads) move(Lane::kDownload, bytes, count);
       if (home == Tier::kDevice && writes) move(Lane::kUpload, bytes, count);

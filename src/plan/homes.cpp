@@ -179,7 +179,8 @@ void add_transient_gradients(HomeBytes& bytes, const Workbench& bench, const chu
     if (first == segments) continue;
     const chunks::Run& run = layout.runs()[r];
     const std::size_t begin = plan.zero_stage >= 2 ? last : first;
-    for (auto c = static_cast<std::size_t>(run.first_chunk); c < static_cast<std::size_t>(run.first_chunk + run.chunk_count); ++c) {
+    const auto first_chunk = static_cast<std::size_t>(run.first_chunk);
+    for (std::size_t c = first_chunk; c < first_chunk + static_cast<std::size_t>(run.chunk_count); ++c) {
       const chunks::Chunk& chunk = layout.chunks()[c];
       const std::int64_t elements = plan.zero_stage >= 2 ? part_elements(chunk, plan, bench.ranks()) : chunk.elements;
       const std::int64_t gradient = elements * layout.element_bytes(Plane::kGradient);

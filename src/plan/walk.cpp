@@ -180,7 +180,7 @@ void Walk::add_with_rcaches(spec::Plan plan, std::deque<Candidate>& candidates) 
   plan.rcache_elements = least;
   const std::int64_t span = whole - least;
   std::set<std::int64_t> sizes{least, least + span / 4, least + span / 2, whole};
-  const auto add_fill = [&](const MemoryBound& memory) {
+  const auto add_fill = [&, least = least](const MemoryBound& memory) {
     const std::int64_t room = (room_of_rank({}).device - memory.bytes(plan.activations)) /
                               bench_.layout(plan.chunk_elements).element_bytes(chunks::Plane::kWorking);
     const std::int64_t fill = room - room / 50;

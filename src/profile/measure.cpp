@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -141,7 +142,7 @@ class Measuring {
   }
 
  private:
-  static int percent(double ratio) { return static_cast<int>((ratio - 1) * 100 + 0.5); }
+  static int percent(double ratio) { return static_cast<int>(std::lround((ratio - 1) * 100)); }
 
   /// Seconds of `body`, with all ranks starting together. What was disturbed twice is counted.
   double time(const std::function<void()>& body) {
@@ -170,7 +171,7 @@ class Measuring {
   void memory_and_update() {
     // Elements: far more than the caches hold, where four arrays of them leave room for others.
     const std::int64_t free = device::read_cpu_facts().memory_available_bytes / std::max(1, world_.node_size());
-    const std::int64_t n = std::clamp<std::int64_t>(free / (2 * 16), 1 << 20, 8 << 20);
+    const std::int64_t n = std::clamp(free / 32, std::int64_t{1} << 20, std::int64_t{8} << 20);
     std::vector<float> param(static_cast<std::size_t>(n), 1.0F), grad(param), m(param), v(param);
     const double copy = time([&] {
       const std::int64_t part = n / ops_.threads;
@@ -547,7 +548,7 @@ Measurement measure(comm::Communicator& world, const MeasureRequest& request) {
   const std::string all = world.broadcast(spec::to_json(m), 0);
   m = spec::machine_spec_from_json(all, "the profile");
   if (worst_ratio > 1.25)
-    result.spread = cat("ranks differ by up to ", static_cast<int>((worst_ratio - 1) * 100 + 0.5), " % in ", worst, "; the slowest rules");
+    result.spread = cat("ranks differ by up to ", std::lround((worst_ratio - 1) * 100), " % in ", worst, "; the slowest rules");
   result.seconds = seconds_since(begin);
   return result;
 }

@@ -656,7 +656,7 @@ MachineSpec machine_spec_from_json(const std::string& text, const std::string& s
 }
 
 Plan plan_from_json(const std::string& text, const std::string& source) {
-  const Plan plan = read<Plan>(text, source);
+  Plan plan = read<Plan>(text, source);
   if (plan.zero_stage < 0 || plan.zero_stage > 3) {
     throw FormatError(source, cat("key \"zero_stage\": found ", plan.zero_stage, ", expected 0, 1, 2 or 3"));
   }
