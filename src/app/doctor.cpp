@@ -81,6 +81,9 @@ Finding weigh_cores(const DoctorFacts& facts, const Environment& environment) {
     return {Severity::kWarning, "cores", cat(found, ", and OMP_NUM_THREADS is ", threads),
             cat("threads would share cores; give --threads ", facts.cores, " or less, or start with `mpirun --bind-to none`")};
   }
+  if (const std::int64_t limit = number_in(environment, "OMP_THREAD_LIMIT").value_or(facts.cores); limit > 0 && limit < facts.cores) {
+    return {Severity::kWarning, "cores", cat(found, ", and OMP_THREAD_LIMIT is ", limit), "a rank has no more threads than that; unset it"};
+  }
   if (facts.cores == 1 && facts.cores_online > 1) {
     return {Severity::kWarning, "cores", found,
             "the launcher binds each process to one core; for more threads start with `mpirun --bind-to none`"};

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "model/build.hpp"
+#include "ops/context.hpp"
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
 #include "schedule/build.hpp"
@@ -102,6 +103,8 @@ struct KeptThreads {
   std::string note;   // what to know where this attempt would have taken others
 };
 KeptThreads threads_of(const spec::Plan& plan, const PlanningRequest& request) {
+  if (plan.threads > ops::most_threads())
+    return {cat("it is for ", plan.threads, " threads a rank, OMP_THREAD_LIMIT lets it have ", ops::most_threads()), {}};
   if (request.configuration->threads > 0 || plan.threads == request.threads) return {};
   const auto count = [](std::int64_t threads) { return cat(threads, threads == 1 ? " thread" : " threads"); };
   if (plan.threads < request.threads) {

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "checkpoint/catalog.hpp"
 #include "formats/config_json.hpp"
+#include "ops/context.hpp"
 #include "spec/preset.hpp"
 
 namespace sluice::app {
@@ -59,9 +60,14 @@ std::string newest_whole(const std::string& path) {
 }
 
 int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts) {
+  const int most = ops::most_threads();
+  if (asked > most) {
+    throw EnvironmentError(cat("OMP_THREAD_LIMIT lets a rank have ", most, most == 1 ? " thread" : " threads", ", --threads ", asked,
+                               " is asked; unset it, or give --threads ", most));
+  }
   if (asked > 0) return static_cast<int>(asked);
   const bool bound_apart = facts.cores * ranks_on_node <= node_cores;
-  return bound_apart ? std::max(1, facts.cores) : std::max(1, node_cores / std::max(1, ranks_on_node));
+  return std::clamp(bound_apart ? facts.cores : node_cores / std::max(1, ranks_on_node), 1, most);
 }
 
 int online_cores() {

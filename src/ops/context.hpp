@@ -19,6 +19,9 @@ struct Context {
 /// Backend kCpu with the detected instruction set.
 Context make_cpu_context(int threads);
 
+/// How many threads OpenMP lets an op have (OMP_THREAD_LIMIT); products refuse more.
+int most_threads();
+
 /// "onednn 2.6.3": libraries whose version may change bits, for the arithmetic signature.
 const char* library_versions();
 

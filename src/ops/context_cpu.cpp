@@ -1,5 +1,7 @@
 #include "ops/context.hpp"
 
+#include <omp.h>
+
 #include <oneapi/dnnl/dnnl.h>
 
 #include <string>
@@ -11,6 +13,10 @@ namespace sluice::ops {
 Context make_cpu_context(int threads) {
   SLUICE_CHECK(threads >= 1, "an op runs on at least one thread, not on ", threads);
   return {Backend::kCpu, device::detect_isa(), threads};
+}
+
+int most_threads() {
+  return omp_get_thread_limit();
 }
 
 const char* library_versions() {

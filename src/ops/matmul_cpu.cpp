@@ -13,10 +13,19 @@
 namespace sluice::ops {
 namespace {
 
-/// Sets how many threads oneDNN takes on the calling thread (OpenMP keeps that number per thread), and puts it back.
+/// Sets how many threads oneDNN takes on the calling thread (OpenMP keeps that number per thread), and puts it back. oneDNN divides a
+/// product by that number and takes it for granted: with fewer, the sums are wrong.
 class OmpThreads {
  public:
   explicit OmpThreads(int threads) : before_(omp_get_max_threads()) {
+    if (threads > most_threads()) {
+      throw EnvironmentError(cat("OMP_THREAD_LIMIT lets this process have ", most_threads(), " threads, a product was to have ", threads,
+                                 "; unset it, or ask for fewer threads"));
+    }
+    if (threads > 1) {
+      if (omp_get_dynamic() != 0) omp_set_dynamic(0);                      // OMP_DYNAMIC: fewer where the machine is busy
+      if (omp_get_max_active_levels() == 0) omp_set_max_active_levels(1);  // OMP_MAX_ACTIVE_LEVELS=0: none beside the caller
+    }
     if (threads != before_) omp_set_num_threads(threads);
     changed_ = threads != before_;
   }

@@ -90,7 +90,7 @@ bool StopSource::requested() {
   if (stop_file_.empty() || now < next_look_ns_) return false;
   next_look_ns_ = now + kLookEveryNs;
   struct stat status {};
-  file_found_ = stat(stop_file_.c_str(), &status) == 0;
+  if (stat(stop_file_.c_str(), &status) == 0) file_found_ = true;
   return file_found_;
 }
 

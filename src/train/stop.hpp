@@ -31,8 +31,8 @@ class StopSource {
 
  private:
   std::string stop_file_;
-  std::int64_t next_look_ns_ = 0;
-  bool file_found_ = false;
+  std::atomic<std::int64_t> next_look_ns_{0};  // ranks that are threads share one
+  std::atomic<bool> file_found_{false};
   std::atomic<bool> asked_{false};
   std::string asked_reason_;  // written once, before asked_
 };

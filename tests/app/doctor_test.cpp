@@ -106,6 +106,7 @@ TEST(Doctor, EachFindingHasItsRemedy) {
   facts.cores = 1;
   expect(facts, "cores", Severity::kWarning, "1 of 8 cores", "--bind-to none");
   expect(good(), "cores", Severity::kWarning, "OMP_NUM_THREADS is 16", "--threads 8", {{"OMP_NUM_THREADS", "16"}});
+  expect(good(), "cores", Severity::kWarning, "OMP_THREAD_LIMIT is 2", "unset it", {{"OMP_THREAD_LIMIT", "2"}});
   facts = good();
   facts.memory_available_bytes = kGiB;
   facts.memory_limit_source = "/sys/fs/cgroup/memory.max";

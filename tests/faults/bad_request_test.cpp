@@ -129,6 +129,17 @@ TEST_F(BadRequest, AWrongLaunch) {
   expect_refused(run_program(slurm), 2, {"SLURM_STEP_NUM_TASKS is 4", "srun --mpi=pmix"});
 }
 
+TEST_F(BadRequest, MoreThreadsThanOpenMpGives) {
+  ProgramCommand limited = area_->sluice({"train", area_->config(), "--steps", "5", "--output", run("limited"), "--threads", "2"});
+  limited.environment["OMP_THREAD_LIMIT"] = "1";
+  expect_refused(run_program(limited), 3, {"OMP_THREAD_LIMIT lets a rank have 1 thread, --threads 2 is asked"});
+  limited = area_->train(0, "one", {"--steps", "2"});
+  limited.environment["OMP_THREAD_LIMIT"] = "1";
+  const ProgramOutcome outcome = run_program(limited);
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("1 thread a rank"));
+}
+
 TEST_F(BadRequest, AnotherRunInTheDirectory) {
   expect_kept(0,
               {"--steps", "20", "--set", "sluice.model.path=" + std::string(SLUICE_SOURCE_DIR) + "/tests/golden/gpt2_odd",

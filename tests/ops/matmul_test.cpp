@@ -1,7 +1,10 @@
 #include "ops/matmul.hpp"
 
+#include <omp.h>
+
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -73,6 +76,26 @@ TEST(Matmul, FastBodyAgreesWithTheReference) {
       ASSERT_TRUE(all_near(r.gelu, expected.gelu, 4 * tolerance, 1e-6)) << describe(p) << ' ' << text_of(ctx);
     }
   }
+}
+
+TEST(Matmul, TeamsAreWholeThoughOpenMpMayChoose) {
+  const Product p{64, 96, 80, false, false, false, false, false, 0};
+  Context ctx = make_cpu_context(3);  // beyond the cores of many a machine, where OMP_DYNAMIC takes some away
+  if (most_threads() < ctx.threads) GTEST_SKIP() << "OMP_THREAD_LIMIT";
+  const Result expected = run(ctx, p);
+  std::thread([&] {
+    omp_set_dynamic(1);
+    EXPECT_TRUE(all_near(run(ctx, p).c, expected.c, 0, 0));
+    omp_set_max_active_levels(0);
+    EXPECT_TRUE(all_near(run(ctx, p).c, expected.c, 0, 0));
+  }).join();
+}
+
+TEST(Matmul, MoreThreadsThanThereCanBeAreRefused) {
+  Context ctx = make_cpu_context(1);
+  ctx.threads = std::numeric_limits<int>::max();
+  if (most_threads() == ctx.threads) GTEST_SKIP() << "no OMP_THREAD_LIMIT";
+  EXPECT_THROW(run(ctx, {64, 96, 80, false, false, false, false, false, 0}), EnvironmentError);
 }
 
 TEST(Matmul, BaselineProcessorsGetTheSameProduct) {

@@ -20,8 +20,8 @@ std::vector<Context> fast_contexts() {
   std::vector<Context> contexts;
   for (const device::Isa isa : fast_isas()) {
     contexts.push_back({Backend::kCpu, isa, 1});
-    if (isa == device::detect_isa()) contexts.push_back({Backend::kCpu, isa, 2});
-    contexts.push_back({Backend::kCpu, isa, 3});
+    if (isa == device::detect_isa() && most_threads() >= 2) contexts.push_back({Backend::kCpu, isa, 2});
+    if (most_threads() >= 3) contexts.push_back({Backend::kCpu, isa, 3});
   }
   return contexts;
 }
