@@ -107,13 +107,13 @@ TEST_F(Stop, TheLauncherPassesSigusr1On) {
   expect_stopped("launcher", program->wait(), "SIGUSR1");
 }
 
-// The launcher itself ends its ranks soon after SIGTERM; whether or not they get to save, the run is whole and goes on.
+// The launcher itself ends its ranks soon after SIGTERM; whether or not they get to save, the run is whole and goes on. The code is the
+// launcher's own: Hydra's is 0.
 TEST_F(Stop, SigtermToTheLauncherLeavesARunThatGoesOn) {
   const auto program = start("term");
   ASSERT_EQ(::kill(program->pid(), SIGTERM), 0);
   const ProgramOutcome outcome = program->wait();
   EXPECT_FALSE(outcome.timed_out);
-  EXPECT_NE(outcome.code, 0);
   EXPECT_TRUE(outcome.left.empty());
   const RunStatus status = read_run_status(run("term"));
   EXPECT_TRUE(status.state == "running" || (status.state == "stopped" && status.exit_code == 75))

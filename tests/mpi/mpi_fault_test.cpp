@@ -35,11 +35,10 @@ Outcome start(int ranks, const std::string& arguments, const std::string& enviro
   const int status = pclose(pipe);
   outcome.seconds = static_cast<double>(now_ns() - begin) * 1e-9;
   if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
-  std::istringstream words(outcome.output);
-  for (std::string word; words >> word;) {
-    if (word != "process") continue;
+  std::istringstream lines(outcome.output);
+  for (std::string text; std::getline(lines, text);) {
     int process = 0;
-    if (words >> process) outcome.processes.push_back(process);
+    if (std::sscanf(text.c_str(), "process %d", &process) == 1) outcome.processes.push_back(process);
   }
   return outcome;
 }
