@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <numeric>
 #include <vector>
@@ -276,5 +277,10 @@ int main_of(int argc, char** argv) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
-  return sluice::main_of(argc, argv);
+  try {
+    return sluice::main_of(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "predict_bench: %s\n", error.what());
+    std::_Exit(1);  // other ranks may be waiting for this one
+  }
 }

@@ -45,7 +45,7 @@ class Tiers : public ::testing::Test {
   static std::string disk() { return *area_ / "disk"; }
   static std::string at_home(int ranks) { return "home-" + std::to_string(ranks); }
   static std::string run(const std::string& name) { return *area_ / name; }
-  static ProgramOutcome train(int ranks, const std::string& output, std::vector<std::string> more) {
+  static ProgramOutcome train(int ranks, const std::string& output, const std::vector<std::string>& more) {
     return run_program(area_->train(ranks == 1 ? 0 : ranks, output, more));
   }
   /// zero_stage 3 with small chunks, so that several are on their way at a time.

@@ -32,7 +32,7 @@ class BadRequest : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete area_; }
   static std::string run(const std::string& name) { return *area_ / name; }
-  static ProgramOutcome train(int ranks, const std::string& output, std::vector<std::string> more) {
+  static ProgramOutcome train(int ranks, const std::string& output, const std::vector<std::string>& more) {
     return run_program(area_->train(ranks, output, more));
   }
   /// Refused before anything is made.

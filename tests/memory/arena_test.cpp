@@ -71,7 +71,7 @@ TEST(PinnedBacking, IsThereZeroAndLocked) {
 TEST(PinnedBacking, StaysPageableWhereTheLimitIsSmall) {
   const pid_t child = fork();
   if (child == 0) {
-    const rlimit limit{64 * 1024, 64 * 1024};
+    const rlimit limit{64U << 10, 64U << 10};
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) _exit(2);
     if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);
     const PinnedBacking pinned = make_pinned_backing(kPinned, "host arena");

@@ -48,7 +48,7 @@ struct Answer {
   spec::Budget advised;
   std::string refusal;
 };
-Answer ask(PlanRequest request) {
+Answer ask(const PlanRequest& request) {
   try {
     Answer answer{search(request), request.budget, {}};
     test::expect_true(request, *answer.result);

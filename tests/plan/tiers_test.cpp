@@ -59,7 +59,7 @@ TEST(Tiers, StatesGoToTheHostWhenTheDeviceIsShort) {
   EXPECT_GT(chunks_in(result.plan, &ChunkHomes::states, Tier::kHost), 0);
   EXPECT_FALSE(result.plan.uses_tier(Tier::kDisk));
   // Nothing is recomputed that has room, and the moments are somewhere.
-  const std::int64_t moments = 2 * 4 * Workbench(request).layout(result.plan.chunk_elements).elements();
+  const std::int64_t moments = 8 * Workbench(request).layout(result.plan.chunk_elements).elements();
   EXPECT_GE(tag_bytes(result, Tier::kDevice, schedule::BufferTag::kMoments) + tag_bytes(result, Tier::kHost, schedule::BufferTag::kMoments),
             moments);
   EXPECT_EQ(result.state_bytes, moments);

@@ -79,7 +79,7 @@ Program::Program(const ProgramCommand& command) : command_(command) {
     const std::string name = text.substr(0, text.find('='));
     if (name != kMark && !command_.environment.contains(name)) texts.push_back(text);
   }
-  for (const auto& [name, value] : command_.environment) texts.push_back(name + "=" + value);
+  for (const auto& [name, value] : command_.environment) texts.push_back(std::string(name).append("=").append(value));
   texts.push_back(std::string(kMark) + "=" + mark_);
   std::vector<char*> variables;
   for (std::string& text : texts) variables.push_back(text.data());
