@@ -196,9 +196,9 @@ void throw_if_full(const IoError& error, const File& file) {
 std::optional<File> create_locked(const std::string& directory, const std::string& path, const SwapIdentity& identity,
                                   const IoSystem& system, std::string& obstacle) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) throw IoError("making the directory", directory, errno);
-  check_private(directory);
   File file;
   try {
+    check_private(directory);
     file = File(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   } catch (const IoError& error) {
     if (error.error_number == ENOENT) return std::nullopt;  // a remover of leftovers took the empty directory

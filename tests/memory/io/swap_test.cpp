@@ -9,13 +9,16 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -265,6 +268,23 @@ TEST(SwapFile, ManyStartAndCleanAtOnce) {
     }));
   }
   for (const auto& child : children) EXPECT_TRUE(child->is_ready());
+}
+
+TEST(SwapFile, TheDirectoryMayGoWhileOneStarts) {
+  const TempDir dir;
+  const std::string directory = directory_of(dir);
+  std::atomic<bool> done{false};
+  std::thread remover([&] {  // of leftovers: at the first moment, and then not before the next try
+    while (!done) {
+      if (::rmdir(directory.c_str()) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(90));
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_NO_THROW(SwapFile::create(dir.path(), identity()));
+  }
+  done = true;
+  remover.join();
 }
 
 TEST(PlaceExtents, RoundsUpAndNeverOverlaps) {
