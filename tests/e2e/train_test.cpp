@@ -193,7 +193,8 @@ TEST_F(Train, ARunKeepsItsThreadsUnlessAskedOtherwise) {
   const ProgramOutcome asked = run_program(train("alone", {"--steps", "18", "--threads", "1"}));
   ASSERT_TRUE(ended_with(asked, 0));
   EXPECT_THAT(asked.output, HasSubstr("can't be kept: it is for 2 threads a rank, 1 is asked; planning anew"));
-  EXPECT_THAT(asked.output, HasSubstr("losses go on within tolerance, not to the bit: threads: 1 here, 2 there"));
+  EXPECT_THAT(asked.output, HasSubstr("losses go on within tolerance, not to the bit: "));
+  EXPECT_THAT(asked.output, HasSubstr("threads: 1 here, 2 there"));  // with it the new plan may have another micro-batch, told before it
   ASSERT_TRUE(has_each_step_once(run("alone"), 18));
 
   // More cores than the run began with are left alone.
