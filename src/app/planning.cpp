@@ -24,7 +24,6 @@
 #include "comm/mpi/mpi_communicator.hpp"
 #include "model/build.hpp"
 #include "ops/context.hpp"
-#include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
 #include "plan/explain.hpp"
 #include "plan/search.hpp"
@@ -301,16 +300,9 @@ int plan_command(const Command& command) {
                        : plan::explain(request, result));
   }
   if (configuration.dump_graph) {
-    const chunks::ChunkLayout layout(built.params, optim::group_parameters(built, configuration.training), plan.chunk_elements);
-    schedule::build(schedule::GraphKind::kStep, {.model = &built,
-                                                 .layout = &layout,
-                                                 .plan = plan,
-                                                 .sequence_length = configuration.training.batch.sequence_length,
-                                                 .ranks = static_cast<int>(ranks),
-                                                 .document_attention = configuration.training.document_attention,
-                                                 .needs_norm = optim::needs_norm(configuration.training),
-                                                 .segments_between_agrees = segments_between_agrees})
-        .dump(std::cout);
+    schedule::BuildInputs inputs = bench.inputs(plan);
+    inputs.segments_between_agrees = segments_between_agrees;
+    schedule::build(schedule::GraphKind::kStep, inputs).dump(std::cout);
   }
   return 0;
 }
