@@ -53,7 +53,11 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : p
     const std::string text = read_text(path);
     std::string kept;
     for_each_line(path, text, [&](const std::string& line, const Json& json) {
-      if (json["step"].get<std::int64_t>() <= resumed_step) kept += line + "\n";
+      const auto step = json["step"].get<std::int64_t>();
+      if (step > resumed_step) return;
+      kept += line + "\n";
+      if (step == resumed_step && json["kind"] == "evaluate" && json.contains("loss") && json["loss"].is_number())
+        resumed_loss_ = json["loss"].get<double>();
     });
     if (kept != text) write_durably(path, kept);
   }

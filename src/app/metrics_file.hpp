@@ -46,6 +46,9 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
   ~MetricsFile();
 
+  /// The loss of the evaluation of `resumed_step` that the file had already; none: it had none.
+  std::optional<double> resumed_loss() const { return resumed_loss_; }
+
   void append(const TrainMetrics& metrics);
   void append(const EvaluateMetrics& metrics);
   /// Waits until what was appended is on the disk.
@@ -55,6 +58,7 @@ class MetricsFile {
   void append_line(const std::string& line);
   std::string path_;
   int fd_ = -1;
+  std::optional<double> resumed_loss_;
 };
 
 /// Reads a whole file; a torn last line is left out. Numbers that were not finite (null) read as NaN. Throws IoError, FormatError.

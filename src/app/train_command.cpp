@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -459,8 +460,8 @@ class Job {
     }
   }
 
-  /// What another run found best, or what was best on other validation data, says nothing here.
-  bool best_still_counts() {
+  /// What another run evaluated, or what was evaluated on other validation data, says nothing here.
+  bool evaluations_still_count() {
     const bool changed =
         std::any_of(changes_.begin(), changes_.end(), [](const std::string& change) { return change.starts_with("data.valid"); });
     const bool is_own = fs::weakly_canonical(from_).parent_path() == fs::weakly_canonical(directory_->checkpoints());
@@ -510,7 +511,8 @@ class Job {
         status_.last_checkpoint = fs::path(from_).filename().string();
       }
       start_ = manifest_->progress;
-      if (!best_still_counts()) start_.best.reset();
+      evaluations_count_ = evaluations_still_count();
+      if (!evaluations_count_) start_.best.reset();
       engine_->resume(start_);
       if (world_.rank() == 0)
         log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ",
@@ -530,12 +532,15 @@ class Job {
   int train() {
     const bool root = world_.rank() == 0;
     std::optional<MetricsFile> metrics;
+    std::string loss;  // of the loaded state's evaluation, where that is on record
     comm::all_or_none(world_, [&] {
       if (!root) return;
       metrics.emplace(directory_->metrics_file(), start_.step);
+      if (metrics->resumed_loss() && evaluations_count_) loss = cat(std::setprecision(17), *metrics->resumed_loss());
       log_.note(describe_sample(corpora_->preview(start_.samples), false));
       tell_disk_need();
     });
+    loss = world_.broadcast(loss, 0);
     const auto bytes = engine_->arena_bytes();
     Progress::Options options;
     options.rank = world_.rank();
@@ -597,6 +602,7 @@ class Job {
     setup.start = start_;
     setup.start.attempt = status_.attempt;
     setup.start_is_saved = manifest_ && !named_;
+    if (!loss.empty()) setup.start_loss = std::stod(loss);
     setup.stop = &*stop_;
     setup.observer = &progress;
     trains_ = true;
@@ -748,7 +754,8 @@ class Job {
   std::int64_t status_written_ns_ = 0;
   bool status_warned_ = false;
   std::string from_;
-  bool named_ = false;  // from_ is the one that the user named, not the newest whole one
+  bool evaluations_count_ = false;  // those that are on record, for the loaded state
+  bool named_ = false;              // from_ is the one that the user named, not the newest whole one
   std::optional<checkpoint::Manifest> manifest_;
   Planned planned_;
   std::unique_ptr<device::Device> device_;

@@ -40,28 +40,24 @@ class Loop {
     outcome_.progress.seed = s_.training.seed;
     outcome_.progress.loss_scale = s_.engine->loss_scale();
     saved_step_ = s_.start_is_saved ? s_.start.step : -1;
-    bool stopped = false;
+    if (s_.start_loss) {
+      evaluated_step_ = s_.start.step;
+      evaluated_loss_ = *s_.start_loss;
+    }
+    bool stopped = s_.start_is_saved && s_.start.step < s_.steps && catch_up();
     while (!stopped && outcome_.progress.step < s_.steps) {
       stopped = run_step();
-      if (!stopped && outcome_.progress.step < s_.steps) {
-        const std::int64_t step = outcome_.progress.step;
-        if (s_.valid != nullptr && s_.evaluate_interval > 0 && step % s_.evaluate_interval == 0) stopped = run_evaluation();
-        if (!stopped && s_.checkpoint_interval > 0 && step % s_.checkpoint_interval == 0) save(false);
-      }
+      if (stopped || outcome_.progress.step == s_.steps) break;
+      if (evaluates_after(outcome_.progress.step)) stopped = run_evaluation();
+      if (!stopped && s_.checkpoint_interval > 0 && outcome_.progress.step % s_.checkpoint_interval == 0) save(false);
     }
-    outcome_.finished = outcome_.progress.step >= s_.steps;
-    if (stopped && !outcome_.finished) {
-      // A second signal skips the saving; ranks get it at different moments, so they ask each other.
-      const bool hasten = !s_.world->all_agree(s_.stop == nullptr || !s_.stop->hastened());
-      s_.observer->on_stop(outcome_.progress.step, dropped_, !hasten);
-      if (!hasten) save(true);
-      return outcome_;
-    }
-    // All steps are done: what is still to do is short, and the state is worth saving in any case. Whether it is the best one stands in its
-    // manifest, so it is evaluated before where that counts.
-    if (s_.valid != nullptr && s_.keep_best) run_evaluation();
-    save(true);
-    if (s_.valid != nullptr) run_evaluation();
+    if (outcome_.progress.step >= s_.steps) stopped = finish();
+    outcome_.finished = !stopped;
+    if (outcome_.finished) return outcome_;
+    // A second signal skips the saving; ranks get it at different moments, so they ask each other.
+    const bool hasten = !s_.world->all_agree(s_.stop == nullptr || !s_.stop->hastened());
+    s_.observer->on_stop(outcome_.progress.step, dropped_, !hasten);
+    if (!hasten) save(true);
     return outcome_;
   }
 
@@ -115,6 +111,34 @@ class Loop {
     return result.report.stop_requested;
   }
 
+  bool evaluates_after(std::int64_t step) const {
+    return s_.valid != nullptr && step > 0 && s_.evaluate_interval > 0 && step % s_.evaluate_interval == 0;
+  }
+
+  /// The attempt before may have been stopped or killed between saving its last step and evaluating it. True when the ranks agreed to
+  /// stop in the middle of it.
+  bool catch_up() {
+    if (!evaluates_after(outcome_.progress.step)) return false;
+    if (run_evaluation()) return true;
+    if (is_new_best()) save(false);
+    return false;
+  }
+
+  /// What is left after the last step. True when the ranks agreed to stop in the middle of it.
+  bool finish() {
+    // Whether the last state is the best one stands in its manifest, so it is evaluated before where that counts.
+    if (s_.keep_best && s_.valid != nullptr && run_evaluation()) return true;
+    save(true);
+    return s_.valid != nullptr && run_evaluation();
+  }
+
+  /// The present state has been evaluated, and better than the best checkpoint so far.
+  bool is_new_best() const {
+    const auto& best = outcome_.progress.best;
+    return s_.keep_best && evaluated_step_ == outcome_.progress.step && std::isfinite(evaluated_loss_) &&
+           !(best && best->loss <= evaluated_loss_);
+  }
+
   /// True when the ranks agreed to stop in the middle of it.
   bool run_evaluation() {
     if (evaluated_step_ == outcome_.progress.step) return false;
@@ -132,16 +156,14 @@ class Loop {
   }
 
   void save(bool last) {
-    if (saved_step_ == outcome_.progress.step) {
+    if (saved_step_ == outcome_.progress.step && !is_new_best()) {
       outcome_.saved = true;
       return;
     }
     const std::int64_t begin = now_ns();
     s_.engine->flush();
     checkpoint::Progress progress = outcome_.progress;
-    if (s_.keep_best && evaluated_step_ == progress.step && !(progress.best && progress.best->loss <= evaluated_loss_)) {
-      progress.best = {progress.step, evaluated_loss_};
-    }
+    if (is_new_best()) progress.best = {progress.step, evaluated_loss_};
     checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_,
                                       checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
     s_.engine->save([&](std::size_t piece, const void* data) { saving.write(piece, data); });

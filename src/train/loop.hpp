@@ -68,14 +68,15 @@ struct LoopSetup {
   std::string checkpoints;               // directory
   checkpoint::SaveOptions save;
   checkpoint::Documents documents;
-  checkpoint::Progress start;   // of the loaded checkpoint, or zero
-  bool start_is_saved = false;  // in a checkpoint of `checkpoints`
-  StopSource* stop = nullptr;   // null: none
+  checkpoint::Progress start;        // of the loaded checkpoint, or zero
+  bool start_is_saved = false;       // in a checkpoint of `checkpoints`
+  std::optional<double> start_loss;  // of the evaluation of that state which stands on record; none: it wasn't evaluated
+  StopSource* stop = nullptr;        // null: none
   Observer* observer = nullptr;
 };
 
 struct LoopOutcome {
-  bool finished = false;  // all steps done; else stopped on request
+  bool finished = false;  // all steps done and the last evaluated; else stopped on request
   bool saved = false;     // the last state is in a checkpoint
   checkpoint::Progress progress;
   std::string last_checkpoint;  // path; empty: none in this attempt

@@ -92,6 +92,23 @@ TEST(MetricsFile, ResumingKeepsEachStepOnce) {
   EXPECT_EQ(content(path), "");
 }
 
+TEST(MetricsFile, KnowsWhetherTheResumedStepWasEvaluated) {
+  const TempDir directory;
+  const std::string path = directory / "m";
+  EXPECT_FALSE(MetricsFile(path, 0).resumed_loss());
+  {
+    MetricsFile file(path, 0);
+    file.append(train(1, 1));
+    file.append(EvaluateMetrics{1, 2.0 / 3.0, 2, 3});
+    file.append(train(2, 2));
+    file.append(EvaluateMetrics{2, std::numeric_limits<double>::infinity(), 2, 3});  // null: no loss to go by
+    file.append(train(3, 3));
+  }
+  EXPECT_FALSE(MetricsFile(path, 3).resumed_loss());
+  EXPECT_FALSE(MetricsFile(path, 2).resumed_loss());
+  EXPECT_EQ(MetricsFile(path, 1).resumed_loss(), 2.0 / 3.0);
+}
+
 TEST(MetricsFile, ATornLastLineIsDropped) {
   const TempDir directory;
   const std::string path = directory / "m";

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -14,6 +16,7 @@
 namespace sluice::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kSteps = 150;  // the text has 58 steps an epoch
@@ -33,9 +36,9 @@ class Kill : public ::testing::Test {
   static void TearDownTestSuite() { delete area_; }
 
   static std::string run(const std::string& name) { return *area_ / name; }
-  static ProgramCommand command(const std::string& name) {
+  static ProgramCommand command(const std::string& name, int steps = kSteps) {
     return area_->train(2, name,
-                        {"--steps", std::to_string(kSteps), "--plan", area_->plan(), "--set",
+                        {"--steps", std::to_string(steps), "--plan", area_->plan(), "--set",
                          "sluice.data.valid=[\"" + area_->valid() + "\"]", "--set", "sluice.evaluate.interval=15"});
   }
 
@@ -129,6 +132,50 @@ TEST_F(Kill, InTheMiddleOfASave) {
     EXPECT_TRUE(checkpoint_names(run(name)).empty());
     ASSERT_TRUE(ended_with(run_program(command(name)), 0));
     EXPECT_TRUE(same_bits(run(name), run("whole")));
+  }
+}
+
+// Whether the last step is evaluated before it is saved (for the best checkpoint) or after it: a kill between the two and one after both
+// neither lose the evaluation nor double it.
+TEST_F(Kill, AroundTheLastEvaluation) {
+  for (const char* best : {"true", "false"}) {
+    SCOPED_TRACE(std::string("sluice.checkpoint.best ") + best);
+    const std::string name = std::string("around-") + best;
+    const auto train = [&](int steps) {
+      ProgramCommand command = Kill::command(name, steps);
+      command.words.insert(command.words.end(), {"--set", std::string("sluice.checkpoint.best=") + best});
+      return command;
+    };
+    const auto evaluated = [&] {
+      std::vector<std::int64_t> steps;
+      for (const auto& [step, loss] : read_records(run(name)).evaluations) steps.push_back(step);
+      return steps;
+    };
+    ASSERT_TRUE(ended_with(run_program(train(20)), 0));
+    ProgramCommand crashing = train(30);
+    crashing.environment["SLUICE_CRASH_AT"] = "after_latest";
+    EXPECT_NE(run_program(crashing).code, 0);
+    ASSERT_EQ(checkpoint_names(run(name)).back(), "step-00000030");
+    if (std::string(best) == "true") {
+      EXPECT_THAT(evaluated(), ElementsAre(15, 20, 30));
+    } else {
+      EXPECT_THAT(evaluated(), ElementsAre(15, 20));
+    }
+    ASSERT_TRUE(ended_with(run_program(train(30)), 0));
+    EXPECT_THAT(evaluated(), ElementsAre(15, 20, 30));
+
+    // As a kill before the run's end leaves it.
+    std::string status = read_all(run(name) + "/status.json");
+    const std::size_t at = status.find("\"finished\"");
+    ASSERT_NE(at, std::string::npos);
+    std::ofstream(run(name) + "/status.json") << status.replace(at, 10, "\"running\"");
+    const ProgramOutcome again = run_program(train(30));
+    ASSERT_TRUE(ended_with(again, 0));
+    EXPECT_THAT(again.output, HasSubstr("continuing from"));
+    EXPECT_THAT(evaluated(), ElementsAre(15, 20, 30));
+    const auto whole = read_records(run("whole")).evaluations;
+    EXPECT_EQ(read_records(run(name)).evaluations.back(),
+              *std::find_if(whole.begin(), whole.end(), [](const auto& each) { return each.first == 30; }));
   }
 }
 

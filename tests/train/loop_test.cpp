@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "checkpoint/catalog.hpp"
 #include "checkpoint/load.hpp"
 #include "comm/local/local_communicator.hpp"
@@ -82,6 +83,8 @@ class LoopTest : public ::testing::Test {
     checkpoint::Hook hook;
     std::function<void(std::int64_t)> after_step;  // of rank 0
     bool listen = false;
+    bool keep_best = false;
+    std::optional<double> start_loss;
   };
   struct Result {
     Recorder recorder;  // of rank 0
@@ -138,6 +141,8 @@ class LoopTest : public ::testing::Test {
       loop.save.hook = job.hook;
       loop.observer = &recorder;
       loop.stop = stop ? &*stop : nullptr;
+      loop.keep_best = job.keep_best;
+      loop.start_loss = job.start_loss;
       const auto infos = train::param_infos(engine.model());
       if (const auto loaded = checkpoint::load_newest(world, loop.checkpoints, infos, train::filling(engine))) {
         loop.start = loaded->manifest.progress;
@@ -475,6 +480,78 @@ TEST_F(LoopTest, StopsOnASignalSavesAndGoesOnAsIfNothingHappened) {
   for (const double loss : losses(second)) joined.push_back(loss);
   EXPECT_EQ(joined, losses(whole));
   EXPECT_TRUE(second.state == whole.state);
+}
+
+// After step 4 of 8 and after the last one: asked to stop, a run drops the evaluation, and its next attempt makes up for it.
+TEST_F(LoopTest, AStopInAnEvaluationLeavesItToTheNextAttempt) {
+  using Evaluations = std::vector<std::pair<std::int64_t, double>>;
+  const auto evaluations_of = [](const Result& result) {
+    Evaluations list;
+    for (const train::EvaluationMetrics& each : result.recorder.evaluations) list.emplace_back(each.step, each.loss);
+    return list;
+  };
+  for (const bool keep_best : {false, true}) {
+    Job job;
+    job.evaluate_interval = 4;
+    job.keep_best = keep_best;
+    job.run = cat("whole-", keep_best);
+    Result whole;
+    run(job, whole);
+    for (const std::int64_t last : {4, 8}) {
+      SCOPED_TRACE(cat("stop after step ", last, keep_best ? ", the best is kept" : ""));
+      Job stopping = job;
+      stopping.run = cat("stopped-", keep_best, last);
+      stopping.listen = true;
+      stopping.after_step = [last](std::int64_t step) {
+        if (step == last) ::kill(::getpid(), SIGUSR1);
+      };
+      Result first, second;
+      run(stopping, first);
+      EXPECT_FALSE(first.outcome.finished);
+      EXPECT_TRUE(first.outcome.saved);
+      EXPECT_EQ(first.recorder.stopped_at, last);
+      stopping.after_step = nullptr;
+      run(stopping, second);
+      EXPECT_TRUE(second.outcome.finished);
+      Evaluations joined = evaluations_of(first);
+      for (const auto& each : evaluations_of(second)) joined.push_back(each);
+      EXPECT_EQ(joined, evaluations_of(whole));
+      EXPECT_TRUE(second.state == whole.state);
+      const auto& best = second.outcome.progress.best;
+      ASSERT_EQ(best.has_value(), keep_best);
+      if (keep_best) {
+        EXPECT_EQ(best->step, 8);
+        EXPECT_EQ(best->loss, whole.recorder.evaluations.back().loss);
+        // That it is the best so far is written into the checkpoint of the stop.
+        ASSERT_FALSE(second.recorder.commits.empty());
+        EXPECT_EQ(second.recorder.commits.front().step, last);
+        EXPECT_EQ(second.recorder.commits.front().best_step, last);
+      }
+    }
+  }
+}
+
+TEST_F(LoopTest, AnEvaluationOnRecordIsNotDoneAgain) {
+  for (const bool keep_best : {false, true}) {
+    Job job;
+    job.steps = 4;
+    job.evaluate_interval = 4;
+    job.keep_best = keep_best;
+    job.run = cat("run-", keep_best);
+    Result first, second, third;
+    run(job, first);
+    ASSERT_EQ(first.recorder.evaluations.size(), 1U);
+    job.start_loss = first.recorder.evaluations[0].loss;
+    run(job, second);  // killed before it could say that it is finished
+    EXPECT_TRUE(second.outcome.finished);
+    EXPECT_TRUE(second.outcome.saved);
+    EXPECT_TRUE(second.recorder.evaluations.empty());
+    EXPECT_TRUE(second.recorder.commits.empty());
+    job.steps = 8;
+    run(job, third);
+    ASSERT_EQ(third.recorder.evaluations.size(), 1U);
+    EXPECT_EQ(third.recorder.evaluations[0].step, 8);
+  }
 }
 
 TEST_F(LoopTest, AStopFileStopsAndASecondSignalSkipsTheSaving) {
