@@ -228,6 +228,9 @@ void write_trace(const Planned& planned, const train::Engine& engine, const prof
 int plan_command(const Command& command) {
   const std::int64_t ranks = command.ranks.value_or(1);
   Configuration configuration = load_configuration(command.request, ranks, Demand::kPlan);
+  if (configuration.dry_run) {
+    if (const auto batch = RunDirectory(configuration.output).global_batch()) keep_global_batch(configuration, *batch);
+  }
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
   Log log({.quiet = command.json});

@@ -1,8 +1,13 @@
 #include "app/run_directory.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -196,6 +201,25 @@ std::vector<std::string> differences(const Fingerprint& there, const Fingerprint
   return lines;
 }
 
+std::string identity_of(const Fingerprint& fingerprint) {
+  Hash hash;
+  for (const FingerprintEntry& entry : fingerprint) {
+    if (entry.is_fixed) hash.add(entry.key).add(entry.value);
+  }
+  return hash.hex();
+}
+
+std::string identity_document(const Fingerprint& fingerprint) {
+  return Json{{"fingerprint", identity_of(fingerprint)}}.dump();
+}
+
+std::string identity_in(const std::string& document, const std::string& source) {
+  if (document.empty()) return {};
+  const Json json = parsed(document, source);
+  if (!json.is_object() || !json.contains("fingerprint")) return {};
+  return reading(source, [&] { return json.at("fingerprint").get<std::string>(); });
+}
+
 std::string to_json(const RunRecord& record) {
   Json json;
   json["configuration"] = Json::parse(record.configuration);
@@ -243,6 +267,17 @@ void RunDirectory::create() const {
   }
 }
 
+void RunDirectory::check_writable() const {
+  std::filesystem::path there = std::filesystem::absolute(path_);
+  while (!exists(there.string()) && there.has_relative_path()) there = there.parent_path();
+  std::string probe = (there / ".sluice-probe-XXXXXX").string();
+  if (::mkdtemp(probe.data()) == nullptr) {
+    throw EnvironmentError(cat(path_, ": nothing can be made in ", there.string(), ": ", std::generic_category().message(errno),
+                               "; give a folder that can be written as --output"));
+  }
+  ::rmdir(probe.c_str());
+}
+
 bool RunDirectory::has_run() const {
   return std::filesystem::exists(run_file()) || std::filesystem::exists(status_file());
 }
@@ -263,6 +298,15 @@ std::optional<RunRecord> RunDirectory::read_run() const {
 
 void RunDirectory::write_run(const RunRecord& record) const {
   write_durably(run_file(), to_json(record));
+}
+
+std::optional<RunDirectory::FailureRight> RunDirectory::claim_failure() const {
+  // Not status.json, which is another file after each writing; network file systems lock only what is open for writing.
+  FailureRight right;
+  if (!exists(run_file())) return right;
+  right.lock.emplace(run_file(), O_RDWR);
+  if (::flock(right.lock->fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
+  return right;
 }
 
 std::optional<std::int64_t> RunDirectory::global_batch() const {

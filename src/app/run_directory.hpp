@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/configuration.hpp"
+#include "base/file.hpp"
 #include "base/owner.hpp"
 
 namespace sluice::app {
@@ -63,6 +64,13 @@ Fingerprint fingerprint_of(const Configuration& configuration, const spec::Model
 /// Lines "model.hidden: 768 there, 384 asked" of the entries that differ and are fixed (or not).
 std::vector<std::string> differences(const Fingerprint& there, const Fingerprint& asked, bool fixed);
 
+/// Which run this is, in 16 hexadecimal digits: of the fixed entries.
+std::string identity_of(const Fingerprint& fingerprint);
+/// As checkpoints keep it: a JSON document.
+std::string identity_document(const Fingerprint& fingerprint);
+/// Empty where the document says nothing. Throws FormatError naming `source`.
+std::string identity_in(const std::string& document, const std::string& source);
+
 struct RunRecord {
   std::string configuration;  // JSON, as to_json(Configuration)
   std::string model;          // JSON, as spec::to_json(ModelSpec)
@@ -93,12 +101,21 @@ class RunDirectory {
 
   /// Makes the folder with log/ and checkpoints/. Throws EnvironmentError.
   void create() const;
+  /// Throws EnvironmentError as create() and writing there would; leaves nothing.
+  void check_writable() const;
   /// Whether a run was ever begun here (run.json or status.json).
   bool has_run() const;
   std::optional<Status> read_status() const;
   void write_status(const Status& status) const;
   std::optional<RunRecord> read_run() const;
   void write_run(const RunRecord& record) const;
+
+  /// The right to say why the run failed, for as long as it is held: where several ranks fail at once, the first to ask has it. None:
+  /// another rank does. Without locks on the file system, or before run.json is there, all have it.
+  struct FailureRight {
+    std::optional<File> lock;
+  };
+  std::optional<FailureRight> claim_failure() const;
 
   /// Whether anything of the run was ever saved here.
   bool has_checkpoint() const;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -10,9 +11,11 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <limits>
 #include <new>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "app/budget.hpp"
@@ -25,16 +28,19 @@
 #include "app/progress.hpp"
 #include "app/run_directory.hpp"
 #include "app/session.hpp"
+#include "app/starting_point.hpp"
 #include "app/swap.hpp"
 #include "app/weights.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/run_lock.hpp"
+#include "comm/local/local_communicator.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "model/build.hpp"
@@ -50,6 +56,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTellEveryNs = 10'000'000'000;  // of what takes long before the first step
+constexpr std::int64_t kSignOfLifeNs = 2'000'000'000;  // of a rank that works alone for long
+constexpr std::chrono::seconds kUntilOthersEnd(5);     // a rank that says why the run failed needs less until it has ended the others
 constexpr std::size_t kTraceSpans = 1 << 16;           // spans kept of the last steps: 2.6 MB
 
 /// DeepSpeed's variable for the same wish, in minutes. Absent where it isn't a number above 0.
@@ -88,6 +96,7 @@ class Job {
     hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
     comm::all_or_none(world_, [&] { open_log(); });
     on_all_ranks([&] { find_checkpoint(); });
+    comm::all_or_none(world_, [&] { record_run(); });
     if (!configuration_.nvme_paths.empty()) prepare_disks();
     make_plan();
     build_engine();
@@ -95,26 +104,40 @@ class Job {
     return train();
   }
 
-  Log& log() { return log_; }
   /// A lost peer or a failing disk under swapped states costs the steps since the last checkpoint, no more, so the queue may start the
   /// job again where there is one.
   ExitCode code_after(const Error& error) const {
     const bool lost = dynamic_cast<const comm::PeerLost*>(&error) != nullptr || (trains_ && is_of_swap(error));
     return lost && !status_.last_checkpoint.empty() ? ExitCode::kResumable : error.code();
   }
-  /// After a failure: status.json for whoever reads it later, by rank 0 or by the one rank that saw it.
-  void record_failure(ExitCode code, const std::string& reason, bool agreed) noexcept {
-    if (!claimed_ || (agreed && world_.rank() != 0)) return;
-    try {
-      status_.state = code == ExitCode::kResumable ? RunState::kStopped : RunState::kFailed;
-      status_.exit_code = static_cast<int>(code);
-      status_.reason = reason;
-      status_.retriable = code == ExitCode::kResumable;
-      directory_->write_status(status_);
-      if (agreed && status_.retriable) grant_stop();
-    } catch (const std::exception& error) {
-      log_.warn(cat("status.json could not be written: ", error.what()));
+
+  std::string reason_of(const Error& error) const {
+    if (dynamic_cast<const comm::PeerLost*>(&error) == nullptr) return error.what();
+    return cat(error.what(), "; look at its node. The same command ",
+               status_.last_checkpoint.empty() ? "begins anew" : "continues from " + status_.last_checkpoint,
+               "; where ranks may be silent for longer, give DEEPSPEED_TIMEOUT in minutes");
+  }
+
+  /// Says why the run ends, to people and to whoever reads status.json later. What every rank throws (`agreed`) rank 0 says, and the ranks
+  /// end in order; what is thrown by one of them, or by several that lost the same peer or disk, the first one says and ends all.
+  int fail(ExitCode code, const std::string& reason, bool agreed) noexcept {
+    const int status = static_cast<int>(code);
+    if (agreed) {
+      if (world_.rank() == 0) tell_failure(code, reason, agreed);
+      return status;
     }
+    std::optional<RunDirectory::FailureRight> right = RunDirectory::FailureRight{};
+    try {
+      if (claimed_) right = directory_->claim_failure();
+    } catch (const std::exception&) {  // then it is better told twice than not at all
+    }
+    if (right) {
+      tell_failure(code, reason, agreed);
+    } else {
+      std::this_thread::sleep_for(kUntilOthersEnd);
+    }
+    world_.abort(status);
+    return status;
   }
 
  private:
@@ -125,11 +148,30 @@ class Job {
     told_refused_ = std::move(text);
   }
 
+  void tell_failure(ExitCode code, const std::string& reason, bool agreed) noexcept {
+    log_.error(reason);
+    log_.flush();
+    if (!claimed_) return;
+    try {
+      status_.state = code == ExitCode::kResumable ? RunState::kStopped : RunState::kFailed;
+      status_.exit_code = static_cast<int>(code);
+      status_.reason = reason;
+      status_.retriable = code == ExitCode::kResumable;
+      directory_->write_status(status_);
+      if (agreed && status_.retriable) grant_stop();
+    } catch (const std::exception& error) {
+      log_.warn(cat("status.json could not be written: ", error.what()));
+      log_.flush();
+    }
+  }
+
   /// For parts whose failures every rank shares by their own contract (choosing and loading checkpoints).
   template <typename Part>
   static void on_all_ranks(Part part) {
     try {
       part();
+    } catch (const CommError&) {
+      throw;  // each rank notices for itself that another one is gone
     } catch (Error& error) {
       error.set_agreed();
       throw;
@@ -155,6 +197,7 @@ class Job {
     }
     configuration_ = load_configuration(command_.request, world_.size(), Demand::kTrain);
     directory_.emplace(configuration_.output);
+    if (world_.rank() == 0) directory_->check_writable();
     if (const auto batch = directory_->global_batch()) keep_global_batch(configuration_, *batch);
     model_ = resolve_model(configuration_);
     settle_model(configuration_, model_);
@@ -201,18 +244,40 @@ class Job {
     fingerprint_ = fingerprint_of(configuration_, model_, train_files_, valid_files_);
   }
 
-  /// Texts become tokens once, by rank 0, while the others wait.
+  void make_stores() {
+    if (corpora_->has_stores(stores(), log_)) return;
+    // Whoever watches sees that the run goes on, and how it ended.
+    log_.open_file(directory_->log_file(0));
+    claimed_ = true;
+    status_.owner = Owner::this_process(world_.host_name(), "");
+    status_.state = RunState::kRunning;
+    directory_->write_status(status_);
+    const auto asked_to_stop = [&, told = now_ns()]() mutable {
+      if (now_ns() - told > kSignOfLifeNs) {
+        world_.broadcast("at work", 0);
+        told = now_ns();
+      }
+      return stop_->requested();
+    };
+    if (corpora_->make_stores(stores(), log_, asked_to_stop)) return;
+    stop_before_training("the data were tokenised");
+  }
+
+  /// Texts become tokens once, by rank 0, while the others wait. It may take hours, in which they hear that it still works.
   void tokenise() {
+    if (world_.rank() != 0) {
+      while (!world_.broadcast({}, 0).empty()) {
+      }
+    }
     comm::all_or_none(world_, [&] {
-      if (world_.rank() != 0 || corpora_->has_stores(stores(), log_)) return;
-      // It may take hours: whoever watches sees that the run goes on, and how it ended.
-      log_.open_file(directory_->log_file(0));
-      claimed_ = true;
-      status_.owner = Owner::this_process(world_.host_name(), "");
-      status_.state = RunState::kRunning;
-      directory_->write_status(status_);
-      if (corpora_->make_stores(stores(), log_, [&] { return stop_->requested(); })) return;
-      stop_before_training("the data were tokenised");
+      if (world_.rank() != 0) return;
+      try {
+        make_stores();
+      } catch (...) {
+        world_.broadcast({}, 0);
+        throw;
+      }
+      world_.broadcast({}, 0);
     });
     corpora_->use_stores(world_.broadcast(corpora_->store_names(), 0));
     comm::all_or_none(world_, [&] {
@@ -237,12 +302,7 @@ class Job {
 
   void claim() {
     if (world_.rank() != 0) return;
-    if (configuration_.resume == ResumeMode::kNever && directory_->has_run()) {
-      throw RequestError(
-          cat(directory_->path(),
-              ": a run stands here already and --resume never forbids to continue it; give another --output or remove the folder"));
-    }
-    if (directory_->has_run()) changes_ = directory_->check_same_run(fingerprint_);
+    changes_ = check_continues(configuration_, *directory_, fingerprint_);
     directory_->create();
     lock_.emplace(checkpoint::RunLock::acquire(directory_->path(), {.host = world_.host_name()}));
   }
@@ -286,15 +346,6 @@ class Job {
     status_.owner = Owner::this_process(world_.host_name(), "");
     status_.state = RunState::kRunning;
     directory_->write_status(status_);
-    RunRecord record;
-    if (const std::optional<RunRecord> before = directory_->read_run()) record.started = before->started;
-    if (record.started == 0) record.started = wall_seconds();
-    record.configuration = to_json(configuration_);
-    record.model = spec::to_json(model_);
-    record.fingerprint = fingerprint_;
-    record.hosts = hosts_;
-    record.versions = {{"sluice", SLUICE_VERSION}, {"mpi", comm::mpi_library_version()}, {"kernels", ops::library_versions()}};
-    directory_->write_run(record);
     const data::Corpus& corpus = corpora_->train();
     const std::size_t files = corpus.files().size();
     log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus.tokens()),
@@ -309,29 +360,31 @@ class Job {
     for (const std::string& warning : leftovers.warnings) log_.warn(warning);
   }
 
+  /// Not before it is certain that the checkpoints are this run's: afterwards this is what a request is held against.
+  void record_run() {
+    if (world_.rank() != 0) return;
+    RunRecord record;
+    if (const std::optional<RunRecord> before = directory_->read_run()) record.started = before->started;
+    if (record.started == 0) record.started = wall_seconds();
+    record.configuration = to_json(configuration_);
+    record.model = spec::to_json(model_);
+    record.fingerprint = fingerprint_;
+    record.hosts = hosts_;
+    record.versions = {{"sluice", SLUICE_VERSION}, {"mpi", comm::mpi_library_version()}, {"kernels", ops::library_versions()}};
+    directory_->write_run(record);
+    if (!manifest_ || named_ || exists(directory_->plan_file())) return;
+    write_durably(directory_->plan_file(), plan_of_checkpoint(*manifest_));
+    log_.warn(cat(directory_->plan_file(), ": is gone; the run keeps the plan that ", from_, " was made with"));
+  }
+
   /// Which checkpoint the state comes from, before anything is planned: its signature counts.
   void find_checkpoint() {
-    const std::optional<checkpoint::Selection> newest = checkpoint::select_newest(world_, directory_->checkpoints());
-    if (configuration_.resume == ResumeMode::kPath) {
-      std::string path;
-      comm::all_or_none(world_, [&] {
-        if (world_.rank() == 0) path = newest_whole(configuration_.resume_path);
-      });
-      path = world_.broadcast(path, 0);
-      // Given once more, the same command goes on with what it has made; only a checkpoint of the run's own is a wish to go back.
-      const bool goes_back = newest && fs::weakly_canonical(path).parent_path() == fs::weakly_canonical(newest->path).parent_path();
-      if (!newest || goes_back) {
-        from_ = path;
-        manifest_ = checkpoint::open_checkpoint(world_, from_);
-        named_ = true;
-        return;
-      }
-      log_.note(cat("--resume ", configuration_.resume_path, " is where this run began; it goes on from its own checkpoints"));
-    }
-    if (!newest) return;
-    warn_of_refused(newest->refused);
-    from_ = newest->path;
-    manifest_ = newest->manifest;
+    StartingPoint start = find_starting_point(world_, configuration_, *directory_, status_.last_checkpoint, fingerprint_);
+    if (!start.note.empty() && world_.rank() == 0) log_.note(start.note);
+    warn_of_refused(start.refused);
+    from_ = start.path;
+    named_ = start.is_named;
+    manifest_ = std::move(start.manifest);
   }
 
   /// Leftovers in the paths to swap to, and the room that is there: of the node that has least.
@@ -536,7 +589,10 @@ class Job {
     comm::all_or_none(world_, [&] {
       if (!root) return;
       metrics.emplace(directory_->metrics_file(), start_.step);
-      if (metrics->resumed_loss() && evaluations_count_) loss = cat(std::setprecision(17), *metrics->resumed_loss());
+      if (const std::optional<double> recorded = metrics->resumed_loss()) {
+        constexpr double kOfOtherData = std::numeric_limits<double>::quiet_NaN();
+        loss = cat(std::setprecision(17), evaluations_count_ ? *recorded : kOfOtherData);
+      }
       log_.note(describe_sample(corpora_->preview(start_.samples), false));
       tell_disk_need();
     });
@@ -598,7 +654,7 @@ class Job {
       };
     }
     setup.documents = {spec::to_json(model_), spec::to_json(configuration_.training), spec::to_json(planned_.plan),
-                       spec::to_json(engine_->signature()), cat("{\"fingerprint\": \"", fingerprint_hash(), "\"}")};
+                       spec::to_json(engine_->signature()), identity_document(fingerprint_)};
     setup.start = start_;
     setup.start.attempt = status_.attempt;
     setup.start_is_saved = manifest_ && !named_;
@@ -669,14 +725,6 @@ class Job {
   }
 
   std::string stop_file() const { return directory_->path() + "/STOP"; }
-
-  std::string fingerprint_hash() const {
-    Hash hash;
-    for (const FingerprintEntry& entry : fingerprint_) {
-      if (entry.is_fixed) hash.add(entry.key).add(entry.value);
-    }
-    return hash.hex();
-  }
 
   /// Predicted beside measured, and what memory was used beside what was planned.
   void report_end(const train::LoopOutcome& outcome) {
@@ -765,16 +813,35 @@ class Job {
   checkpoint::Progress start_;
 };
 
-/// `train --dry-run`: everything that can be known without starting: keys, data, plan.
+/// `train --dry-run`: everything that can be known without starting: keys, data, whether and where the run goes on, plan.
 int dry_run(const Command& given, const Environment& environment) {
   if (is_later_rank(environment)) return 0;  // under mpirun one rank speaks for all
   Command command = given;
   if (!command.ranks) command.ranks = launched_ranks(environment);
   Configuration configuration = load_configuration(command.request, command.ranks, Demand::kTrain);
+  const RunDirectory directory(configuration.output);
+  directory.check_writable();
+  if (const auto batch = directory.global_batch()) keep_global_batch(configuration, *batch);
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
   Corpora corpora(configuration, &model);
-  if (configuration.init == Init::kWeights) check_weights(configuration.model_path, model);
+  if (!corpora.tokenizer_used().empty()) configuration.tokenizer = corpora.tokenizer_used();
+  if (configuration.init == Init::kWeights && !directory.has_run()) check_weights(configuration.model_path, model);
+  std::vector<DataFile> train_files, valid_files;
+  for (const std::string& file : corpora.train_files()) train_files.push_back(describe_data_file(file));
+  for (const std::string& file : corpora.valid_files()) valid_files.push_back(describe_data_file(file));
+  const Fingerprint fingerprint = fingerprint_of(configuration, model, train_files, valid_files);
+  const std::vector<std::string> changes = check_continues(configuration, directory, fingerprint);
+  const auto world = comm::make_single_rank();
+  const std::optional<Status> before = directory.read_status();
+  const StartingPoint start =
+      find_starting_point(*world, configuration, directory, before ? before->last_checkpoint : std::string(), fingerprint);
+  std::printf(
+      "run: %s %s\n", configuration.output.c_str(),
+      start.manifest ? cat("goes on from ", start.path, " (step ", start.manifest->progress.step, ")").c_str() : "begins at step 0");
+  if (!start.note.empty()) std::printf("%s\n", start.note.c_str());
+  if (!start.refused.empty()) std::printf("%s\n", checkpoint::describe_refused(start.refused).c_str());
+  for (const std::string& change : changes) std::printf("changed since the last attempt: %s\n", change.c_str());
   if (corpora.needs_stores()) {
     std::printf("data: %s\n", corpora.describe_files().c_str());
   } else {
@@ -816,26 +883,13 @@ int train_command(const Command& command, const Environment& environment) {
   try {
     return job.run();
   } catch (const Error& error) {
-    // What every rank throws is said once and ended in order; what one rank throws ends the others, who may wait for it.
-    if (!error.is_agreed() || world->rank() == 0) job.log().error(error.what());
-    const ExitCode code = job.code_after(error);
-    job.record_failure(code, error.what(), error.is_agreed());
-    job.log().flush();
-    if (!error.is_agreed()) world->abort(static_cast<int>(code));
-    return static_cast<int>(code);
+    return job.fail(job.code_after(error), job.reason_of(error), error.is_agreed());
   } catch (const std::bad_alloc&) {
-    const std::string reason = "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)";
-    job.log().error(reason);
-    job.record_failure(ExitCode::kEnvironment, reason, false);
-    job.log().flush();
-    world->abort(static_cast<int>(ExitCode::kEnvironment));
+    return job.fail(ExitCode::kEnvironment, "the machine's memory is used up; give smaller budgets (--device-memory, --host-memory)",
+                    false);
   } catch (const std::exception& error) {
-    job.log().error(cat("a defect of sluice: ", error.what()));
-    job.record_failure(ExitCode::kDefect, error.what(), false);
-    job.log().flush();
-    world->abort(static_cast<int>(ExitCode::kDefect));
+    return job.fail(ExitCode::kDefect, cat("a defect of sluice: ", error.what()), false);
   }
-  return 0;
 }
 
 }  // namespace sluice::app

@@ -33,6 +33,9 @@ struct PeerLost : CommError {
 
 /// How long a channel waits in a row without a byte moving before it takes a peer for lost.
 inline constexpr double kSilenceLimitSeconds = 600;
+/// Collectives of the communicator itself wait so many times as long: a rank may come to them from writing or reading files. By default
+/// half an hour, as PyTorch's process groups do.
+inline constexpr double kPatience = 3;
 
 /// An ordered sequence of collectives within one group; one per communication lane. Posting doesn't wait. Ranks must post
 /// the same sequence. At any time several may be in flight; they complete in order. Not thread-safe: one thread at a time.

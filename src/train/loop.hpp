@@ -70,7 +70,7 @@ struct LoopSetup {
   checkpoint::Documents documents;
   checkpoint::Progress start;        // of the loaded checkpoint, or zero
   bool start_is_saved = false;       // in a checkpoint of `checkpoints`
-  std::optional<double> start_loss;  // of the evaluation of that state which stands on record; none: it wasn't evaluated
+  std::optional<double> start_loss;  // of the evaluation of that state that is on record, NaN: on other data; none: it wasn't evaluated
   StopSource* stop = nullptr;        // null: none
   Observer* observer = nullptr;
 };

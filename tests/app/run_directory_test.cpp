@@ -167,6 +167,45 @@ TEST(RunDirectoryTest, RefusesAnotherRunKeyByKey) {
                               "another --output", "What may change: steps, epochs, schedule"});
 }
 
+TEST(FingerprintTest, TheIdentityIsThatOfTheFixedKeys) {
+  Request request;
+  const std::string before = identity_of(request.print());
+  EXPECT_EQ(before.size(), 16u);
+  EXPECT_EQ(identity_in(identity_document(request.print()), "m"), before);
+  request.configuration.steps = 40;
+  EXPECT_EQ(identity_of(request.print()), before);
+  request.configuration.training.seed = 9;
+  EXPECT_NE(identity_of(request.print()), before);
+  EXPECT_EQ(identity_in("", "m"), "");
+  EXPECT_EQ(identity_in("{}", "m"), "");
+  expect_error<FormatError>([] { identity_in("{\"fingerprint\": 3}", "manifest.json"); }, {"manifest.json", "string"});
+}
+
+TEST(RunDirectoryTest, OneOfSeveralRanksMaySayWhyTheRunFailed) {
+  const TempDir directory;
+  const RunDirectory run(directory / "r");
+  run.create();
+  ASSERT_TRUE(run.claim_failure());  // before run.json is there each rank has to say it
+  run.write_run({.configuration = "{}", .model = "{}"});
+  {
+    const auto first = run.claim_failure();
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(RunDirectory(directory / "r").claim_failure());
+    EXPECT_FALSE(run.claim_failure());
+  }
+  EXPECT_TRUE(run.claim_failure());  // the next attempt's ranks
+}
+
+TEST(RunDirectoryTest, WhetherItCanBeWrittenIsKnownWithoutMakingIt) {
+  const TempDir directory;
+  EXPECT_NO_THROW(RunDirectory(directory / "a/b/c").check_writable());
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  directory.write("file", "");
+  expect_error<EnvironmentError>([&] { RunDirectory(directory / "file/new").check_writable(); },
+                                 {"file/new", "Not a directory", "--output"});
+  expect_error<EnvironmentError>([] { RunDirectory("/proc/nowhere").check_writable(); }, {"/proc/nowhere", "--output"});
+}
+
 TEST(RunDirectoryTest, HasTheNamesOfTheDesign) {
   const TempDir directory;
   const RunDirectory run(directory / "r");

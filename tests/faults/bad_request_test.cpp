@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -41,11 +42,16 @@ class BadRequest : public ::testing::Test {
     EXPECT_TRUE(refused_with(outcome, code, parts));
     EXPECT_FALSE(fs::exists(run(output))) << "a run directory was made";
   }
-  /// Refused, and the run that stands there is as it was.
+  /// Refused by the run and by its dry run, and the run that stands there is as it was.
   static void expect_kept(int ranks, const std::vector<std::string>& more, const std::vector<std::string>& parts) {
     const auto before = snapshot(run("there"));
     EXPECT_TRUE(refused_with(train(ranks, "there", more), 2, parts));
+    EXPECT_TRUE(refused_with(dry_run(ranks, "there", more), 2, parts));
     EXPECT_THAT(changed_files(before, snapshot(run("there"))), ElementsAre());
+  }
+  static ProgramOutcome dry_run(int ranks, const std::string& output, std::vector<std::string> more) {
+    more.insert(more.end(), {"--dry-run", "--ranks", std::to_string(std::max(1, ranks))});
+    return train(0, output, more);
   }
 
   static RunArea* area_;
@@ -197,7 +203,12 @@ TEST_F(BadRequest, PlacesThatCanNotBeReadOrWritten) {
   command = area_->train(2, "locked/new", {"--steps", "5", "--plan", area_->plan()});
   command.prepare = become_ordinary;
   expect_refused(run_program(command), 3, {"locked/new", "Permission denied", "--output"}, "locked/new");
-  expect_refused(train(0, "text.txt/new", {"--steps", "5"}), 3, {"text.txt/new", "Not a directory"}, "text.txt/new");
+  expect_refused(train(0, "text.txt/new", {"--steps", "5"}), 3, {"text.txt/new", "Not a directory", "--output"}, "text.txt/new");
+  for (const char* place : {"text.txt/new", "locked/deep/new"}) {
+    command = area_->train(0, place, {"--steps", "5", "--dry-run"});
+    command.prepare = become_ordinary;
+    expect_refused(run_program(command), 3, {place, "nothing can be made", "--output"}, place);
+  }
 }
 
 TEST_F(BadRequest, TwoRunsInOneDirectoryAtOnce) {
@@ -285,6 +296,7 @@ TEST_F(BadRequest, CheckpointsAndPromptsThatAreNotThere) {
   EXPECT_TRUE(refused_with(run_program(area_->sluice({"checkpoint", "list", run("nowhere")})), 2, absent));
   EXPECT_TRUE(refused_with(run_program(area_->sluice({"generate", "--model", run("nowhere"), "--prompt", "x"})), 2, absent));
   EXPECT_TRUE(refused_with(train(2, "from-nowhere", {"--steps", "5", "--resume", run("nowhere")}), 2, absent));
+  EXPECT_TRUE(refused_with(dry_run(2, "from-nowhere", {"--steps", "5", "--resume", run("nowhere")}), 2, absent));
   EXPECT_TRUE(refused_with(run_program(area_->sluice({"checkpoint", "verify", area_->model()})), 2, {"tiny"}));
   EXPECT_TRUE(refused_with(run_program(area_->sluice({"generate", "--model", run("there")})), 2, {"--prompt"}));
   EXPECT_TRUE(

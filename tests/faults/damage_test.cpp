@@ -46,6 +46,9 @@ class Damage : public ::testing::Test {
   static std::string checkpoint(const std::string& name, int step) { return run(name) + "/checkpoints/step-000000" + std::to_string(step); }
   static void copy_whole(const std::string& name) { fs::copy(run("whole"), run(name), fs::copy_options::recursive); }
   static ProgramOutcome go_on(const std::string& name) { return run_program(area_->train(2, name, {"--steps", "40"})); }
+  static ProgramOutcome dry_run(const std::string& name) {
+    return run_program(area_->train(0, name, {"--steps", "40", "--dry-run", "--ranks", "2"}));
+  }
   static ProgramOutcome verify(const std::string& name) { return run_program(area_->sluice({"checkpoint", "verify", run(name)})); }
 
   static RunArea* area_;
@@ -114,10 +117,49 @@ TEST_F(Damage, WithNoneWholeTheRunRefusesAndChangesNothing) {
   }
 }
 
+// As where the disk of the checkpoints isn't mounted, or somebody cleaned up.
+TEST_F(Damage, CheckpointsThatAreGoneAreNoReasonToStartOver) {
+  for (const bool folder_stays : {false, true}) {
+    SCOPED_TRACE(folder_stays ? "an empty folder" : "no folder");
+    const std::string name = folder_stays ? "emptied" : "removed";
+    copy_whole(name);
+    fs::remove_all(run(name) + "/checkpoints");
+    if (folder_stays) fs::create_directory(run(name) + "/checkpoints");
+    const auto before = snapshot(run(name));
+    EXPECT_TRUE(refused_with(dry_run(name), 4, {"checkpoints", "holds no checkpoint", "step-00000030"}));
+    EXPECT_THAT(changed_files(before, snapshot(run(name))), ElementsAre());
+    for (int attempt = 0; attempt < 2; ++attempt) {  // the second knows it from the first
+      EXPECT_TRUE(refused_with(go_on(name), 4, {"checkpoints", "holds no checkpoint", "step-00000030", "for a new start"}));
+    }
+    EXPECT_TRUE(has_each_step_once(run(name), 30));
+    fs::remove_all(run(name) + "/checkpoints");
+    fs::copy(run("whole") + "/checkpoints", run(name) + "/checkpoints", fs::copy_options::recursive);  // brought back
+    ASSERT_TRUE(ended_with(go_on(name), 0));
+    EXPECT_TRUE(same_bits(run(name), run("longer")));
+  }
+}
+
+// run.json says whose the checkpoints are, plan.json how they were made; so do the checkpoints themselves.
+TEST_F(Damage, WhatTheRunForgotItsCheckpointsTell) {
+  copy_whole("forgot");
+  for (const char* file : {"run.json", "status.json", "plan.json"}) fs::remove(run("forgot") + "/" + file);
+  const auto before = snapshot(run("forgot") + "/checkpoints");
+  const std::vector<std::string> other{"--steps", "40", "--seed", "2"};
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_TRUE(refused_with(run_program(area_->train(2, "forgot", other)), 2, {"step-00000030", "was made by another run"}));
+  }
+  EXPECT_THAT(changed_files(before, snapshot(run("forgot") + "/checkpoints")), ElementsAre());
+  const ProgramOutcome outcome = go_on("forgot");
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.errors, HasSubstr("plan.json: is gone; the run keeps the plan"));
+  EXPECT_TRUE(same_bits(run("forgot"), run("longer")));
+}
+
 TEST_F(Damage, ManifestsOfAllGoneIsRefusedToo) {
   copy_whole("bare");
   for (const int step : {10, 20, 30}) fs::remove(checkpoint("bare", step) + "/manifest.json");
   const auto before = snapshot(run("bare") + "/checkpoints");
+  EXPECT_TRUE(refused_with(dry_run("bare"), 4, {"checkpoints"}));
   EXPECT_TRUE(refused_with(go_on("bare"), 4, {"checkpoints"}));
   EXPECT_TRUE(changed_files(before, snapshot(run("bare") + "/checkpoints")).empty());
   EXPECT_TRUE(has_each_step_once(run("bare"), 30));

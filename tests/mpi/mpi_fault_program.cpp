@@ -3,6 +3,7 @@
 //   thread CODE  the last rank's second thread aborts while its first sits in MPI
 //   kill         the last rank is killed by SIGKILL while the others poll a channel
 //   stop         the last rank stops (SIGSTOP) while the others poll a channel that waits two seconds for it
+//   barrier      the last rank stops (SIGSTOP) while the others wait for it in a barrier, and then they ask once more
 //   escape       an exception leaves the environment's scope on the last rank, others wait in a barrier
 //   exit CODE    all ranks agree on an error and return CODE
 
@@ -59,12 +60,21 @@ int run(sluice::comm::MpiEnvironment& environment, const std::string& how, int c
       }).detach();
     }
     if (how == "throw" && last) throw sluice::Error(static_cast<sluice::ExitCode>(code), "a fault of the last rank");
+    if (how == "barrier" && last) kill(getpid(), SIGSTOP);
     if (how == "escape" && last) throw std::string("not an Error");
     if (how != "thread" || !last) world->barrier();
     std::this_thread::sleep_for(std::chrono::hours(1));
   } catch (const sluice::Error& error) {
     std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
     if (how == "exit") return static_cast<int>(error.code());
+    if (how == "barrier") {
+      try {
+        world->all_gather("");
+      } catch (const sluice::comm::PeerLost& again) {
+        std::fprintf(stderr, "rank %d, again: %s\n", world->rank(), again.what());
+        std::this_thread::sleep_for(std::chrono::seconds(1));  // so that the other one says it, too
+      }
+    }
     world->abort(static_cast<int>(error.code()));
   }
   return 1;

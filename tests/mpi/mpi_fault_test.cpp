@@ -91,6 +91,20 @@ TEST(MpiFault, ARankThatStopsIsGivenUpByName) {
   expect_all_gone(outcome, 3);
 }
 
+TEST(MpiFault, ARankThatNeverComesToABarrierIsGivenUp) {
+  const Outcome outcome = start(3, "barrier");
+  EXPECT_EQ(outcome.code, 3) << outcome.output;
+  EXPECT_GT(outcome.seconds, 6);
+  EXPECT_LT(outcome.seconds, 30);
+  for (const char* rank : {"rank 0", "rank 1"}) {
+    EXPECT_NE(outcome.output.find(std::string(rank) + ": barrier: not every rank has come to it in 6 s"), std::string::npos)
+        << outcome.output;
+    // Another collective would meet the messages of the first.
+    EXPECT_NE(outcome.output.find(std::string(rank) + ", again: all_gather: a rank was lost before"), std::string::npos) << outcome.output;
+  }
+  expect_all_gone(outcome, 3);
+}
+
 TEST(MpiFault, AnExceptionThatEscapesDoesNotHangInDestructors) {
   const Outcome outcome = start(2, "escape");
   EXPECT_EQ(outcome.code, 9) << outcome.output;

@@ -68,7 +68,7 @@ class MpiCommunicator final : public Communicator {
     std::vector<int> members(static_cast<std::size_t>(node_size_));
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallgather(&rank_, 1, MPI_INT, members.data(), 1, MPI_INT, node_.get(), &request), "MPI_Iallgather");
-    wait_for(request, "ranks of a node");
+    wait(request, "ranks of a node");
     node_rank_of_.assign(static_cast<std::size_t>(size_), -1);
     for (int i = 0; i < node_size_; ++i) node_rank_of_[members[i]] = i;
   }
@@ -110,9 +110,10 @@ class MpiCommunicator final : public Communicator {
   }
 
   void barrier() override {
+    refuse_after_loss("barrier");
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ibarrier(comm_.get(), &request), "MPI_Ibarrier");
-    wait_for(request, "barrier");
+    wait(request, "barrier");
   }
 
   std::string broadcast(const std::string& bytes, int root) override {
@@ -127,11 +128,12 @@ class MpiCommunicator final : public Communicator {
   }
 
   std::vector<std::string> all_gather(const std::string& bytes) override {
+    refuse_after_loss("all_gather");
     const auto length = static_cast<std::int64_t>(bytes.size());
     std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallgather(&length, 1, MPI_INT64_T, lengths.data(), 1, MPI_INT64_T, comm_.get(), &request), "MPI_Iallgather");
-    wait_for(request, "all_gather of lengths");
+    wait(request, "all_gather of lengths");
 
     std::vector<std::string> all(static_cast<std::size_t>(size_));
     for (int r = 0; r < size_; ++r) all[r].reserve(static_cast<std::size_t>(lengths[r]));
@@ -151,7 +153,7 @@ class MpiCommunicator final : public Communicator {
       check_mpi(MPI_Iallgatherv(bytes.data() + std::min(done, length), counts[rank_], MPI_BYTE, round.data(), counts.data(), offsets.data(),
                                 MPI_BYTE, comm_.get(), &request),
                 "MPI_Iallgatherv");
-      wait_for(request, "all_gather");
+      wait(request, "all_gather");
       for (int r = 0; r < size_; ++r) all[r].append(round, static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r]));
     }
     return all;
@@ -197,10 +199,25 @@ class MpiCommunicator final : public Communicator {
     return memory;
   }
 
+  /// Before each collective: none may follow on one that was given up, whose buffers are gone while its messages may still come.
+  void refuse_after_loss(const char* operation) const {
+    if (lost_) throw PeerLost(operation, "a rank was lost before");
+  }
+
+  void wait(MPI_Request request, const char* operation) {
+    try {
+      wait_for(request, operation, kPatience * options_.silence_limit_seconds);
+    } catch (const PeerLost&) {
+      lost_ = true;
+      throw;
+    }
+  }
+
   void broadcast_piece(void* data, int bytes, int root) {
+    refuse_after_loss("broadcast");
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ibcast(data, bytes, MPI_BYTE, root, comm_.get(), &request), "MPI_Ibcast");
-    wait_for(request, "broadcast");
+    wait(request, "broadcast");
   }
 
   CommHandle comm_;
@@ -211,6 +228,7 @@ class MpiCommunicator final : public Communicator {
   int size_ = 1;
   int node_rank_ = 0;
   int node_size_ = 1;
+  bool lost_ = false;              // a peer, in a collective of this communicator
   std::vector<int> world_ranks_;   // of the group's ranks
   std::vector<int> node_rank_of_;  // of the group's ranks; -1 on other nodes
 };

@@ -10,7 +10,7 @@ namespace sluice::comm {
 struct MpiOptions {
   bool use_windows = true;  // false: never address a peer's memory directly (tests of the path between nodes)
   int ranks_per_node = 0;   // > 0: treat each so many consecutive ranks as a node (tests of several nodes on one)
-  double silence_limit_seconds = kSilenceLimitSeconds;  // of its channels
+  double silence_limit_seconds = kSilenceLimitSeconds;  // of its channels; its own calls wait three times as long for the last rank
 };
 
 /// MPI_Init_thread(SERIALIZED) in the constructor, MPI_Finalize in the destructor. An exception that leaves its scope skips

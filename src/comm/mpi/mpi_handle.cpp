@@ -1,9 +1,13 @@
 #include "comm/mpi/mpi_handle.hpp"
 
+#include <algorithm>
 #include <exception>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "comm/backoff.hpp"
+#include "comm/communicator.hpp"
 
 namespace sluice::comm {
 
@@ -23,13 +27,21 @@ bool mpi_is_running() noexcept {
   return initialized != 0 && finalized == 0;
 }
 
-void wait_for(MPI_Request request, const std::string& operation) {
+void wait_for(MPI_Request request, const std::string& operation, double limit_seconds) {
   Backoff backoff;
-  for (;;) {
+  double waited = 0;
+  for (std::int64_t last = now_ns();;) {
     int done = 0;
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), operation);
     if (done != 0) return;
     backoff.idle();
+    const std::int64_t now = now_ns();
+    waited += std::min(static_cast<double>(now - last) * 1e-9, 1.0);  // time in which this process was stopped itself says nothing
+    last = now;
+    if (waited > limit_seconds) {
+      throw PeerLost(operation, cat("not every rank has come to it in ", static_cast<std::int64_t>(limit_seconds),
+                                    " s; one of them has stopped, hangs, or its node is gone"));
+    }
   }
 }
 

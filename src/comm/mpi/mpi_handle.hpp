@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -14,8 +15,9 @@ void check_mpi(int code, const std::string& operation);
 /// Between MPI_Init and MPI_Finalize.
 bool mpi_is_running() noexcept;
 
-/// Waits for a request by polling with back-off, so that a waiting rank leaves the processor to others. Throws CommError.
-void wait_for(MPI_Request request, const std::string& operation);
+/// Waits for a request by polling with back-off, so that a waiting rank leaves the processor to others. Throws CommError, and PeerLost
+/// after `limit_seconds`; then the request is still in flight, and no further MPI call but MPI_Abort may be made, since its buffers go.
+void wait_for(MPI_Request request, const std::string& operation, double limit_seconds = std::numeric_limits<double>::infinity());
 
 /// Owns a communicator. It is not freed while an exception unwinds the stack, since freeing is collective and the other ranks
 /// may not be on their way here, nor after MPI has ended.
