@@ -508,6 +508,7 @@ class Job {
         warn_of_refused(loaded->refused);
         from_ = loaded->path;
         manifest_ = loaded->manifest;
+        for (const checkpoint::Refused& refused : loaded->refused) damaged_steps_.push_back(refused.step);
         status_.last_checkpoint = fs::path(from_).filename().string();
       }
       start_ = manifest_->progress;
@@ -593,6 +594,7 @@ class Job {
     setup.save.keep = static_cast<int>(configuration_.checkpoint_keep);
     setup.save.writer = cat("sluice ", SLUICE_VERSION);
     if (const std::string point = value_of(environment_, "SLUICE_CRASH_AT"); !point.empty()) {
+    setup.save.damaged_steps = damaged_steps_;
       setup.save.hook = [point](const char* reached) {  // fault tests cut the process off at a named point
         if (point == reached) raise(SIGKILL);
       };
@@ -749,6 +751,7 @@ class Job {
   std::string told_refused_;
   std::optional<checkpoint::RunLock> lock_;
   bool claimed_ = false;  // the run directory is ours: its status may be written
+  std::vector<std::int64_t> damaged_steps_;  // of the checkpoints that loading refused
   Status status_;
   std::optional<Status> before_;  // rank 0: the last attempt's
   std::int64_t status_written_ns_ = 0;

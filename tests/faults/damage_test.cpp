@@ -1,5 +1,5 @@
-// Checkpoints that were damaged while nobody looked. A run goes on from the newest whole one and says what it passed over; where none is
-// whole it refuses, and never starts over by itself.
+// Checkpoints that were damaged while nobody looked. A run goes on from the newest whole one and says what it
+// passed over; where none is whole it refuses, and never starts over by itself.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -94,6 +94,14 @@ TEST_F(Damage, TheNewestWholeOneIsTakenAndTheOtherNamed) {
     EXPECT_EQ(records.steps[19].attempt, 1);
     EXPECT_EQ(records.steps[20].attempt, 2);
   }
+}
+
+TEST_F(Damage, WhatWasRefusedTakesNoWholeOnesPlace) {
+  copy_whole("counted");
+  flip_bit(checkpoint("counted", 30) + "/rank-00000.h5", 0.5);
+  ASSERT_TRUE(ended_with(run_program(area_->train(2, "counted", {"--steps", "40", "--set", "sluice.checkpoint.interval=7"})), 0));
+  // Three whole ones, as ever, and the evidence.
+  EXPECT_THAT(checkpoint_names(run("counted")), ElementsAre("step-00000028", "step-00000030", "step-00000035", "step-00000040"));
 }
 
 TEST_F(Damage, WithNoneWholeTheRunRefusesAndChangesNothing) {
