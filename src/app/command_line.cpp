@@ -113,7 +113,8 @@ constexpr auto kVerbs = std::to_array<VerbText>({
     {Verb::kConfigCheck, "config check", "Says what becomes of every key of a configuration.",
      "  sluice config check ds_config.json\n"
      "  sluice config check demo.json --ranks 4 --learning_rate 1e-4 --json\n"},
-    {Verb::kCheckpointList, "checkpoint list", "Lists the checkpoints of a run.", "  sluice checkpoint list runs/demo\n"},
+    {Verb::kCheckpointList, "checkpoint list", "Lists the checkpoints of a run, by their files; verify reads every byte.",
+     "  sluice checkpoint list runs/demo\n"},
     {Verb::kCheckpointShow, "checkpoint show", "Shows what a checkpoint holds.",
      "  sluice checkpoint show runs/demo/checkpoints/step-00000050\n"},
     {Verb::kCheckpointVerify, "checkpoint verify", "Reads every byte of a checkpoint and checks it.",

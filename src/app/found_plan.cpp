@@ -149,7 +149,13 @@ std::optional<FoundPlan> find_plan(const PlanningRequest& request, const std::st
     PlanningRequest own = request;
     own.budget = for_own_plan(request);
     FoundPlan found{read_text(own_file), {}, {}, true};
-    found.record = plan::plan_record_from_json(found.text, own_file);
+    try {
+      found.record = plan::plan_record_from_json(found.text, own_file);
+    } catch (const FormatError& damage) {
+      throw Error(damage.code(), cat(damage.what(),
+                                     "; put a copy of it back, or remove it: the run then plans anew, maybe otherwise. The plan "
+                                     "as it was also stands in the manifest.json of every checkpoint"));
+    }
     found.fitness = fitness_of(found.record, own, ranks);
     const KeptThreads threads = threads_of(found.record.plan, request);
     const std::string& unfit = found.fitness.unfit.empty() ? threads.unfit : found.fitness.unfit;

@@ -287,13 +287,43 @@ std::optional<Status> RunDirectory::read_status() const {
   return status_from_json(read_text(status_file()), status_file());
 }
 
+std::optional<LastAttempt> RunDirectory::last_attempt() const {
+  try {
+    const std::optional<Status> status = read_status();
+    return status ? std::optional(LastAttempt{*status, {}}) : std::nullopt;
+  } catch (const FormatError& error) {
+    LastAttempt last{{}, error.what()};
+    std::vector<std::int64_t> steps = checkpoint::committed_steps(checkpoints());
+    for (; !steps.empty(); steps.pop_back()) {
+      const std::string name = checkpoint::step_name(steps.back());
+      try {
+        const checkpoint::Progress progress = checkpoint::read_manifest(cat(checkpoints(), "/", name)).progress;
+        last.status.attempt = std::max<std::int64_t>(1, progress.attempt);
+        last.status.step = progress.step;
+        last.status.last_checkpoint = name;
+        if (progress.best) last.status.best_checkpoint = checkpoint::step_name(progress.best->step);
+        break;
+      } catch (const FormatError&) {
+        // An older one may be readable; that this one isn't is told when the state is loaded.
+      }
+    }
+    return last;
+  }
+}
+
 void RunDirectory::write_status(const Status& status) const {
   write_durably(status_file(), to_json(status));
 }
 
 std::optional<RunRecord> RunDirectory::read_run() const {
   if (!exists(run_file())) return std::nullopt;
-  return run_record_from_json(read_text(run_file()), run_file());
+  try {
+    return run_record_from_json(read_text(run_file()), run_file());
+  } catch (const FormatError& error) {
+    throw Error(error.code(), cat(error.what(),
+                                  "; it says which run stands here. Put a copy of it back, or remove it: the run's own command "
+                                  "writes it anew"));
+  }
 }
 
 void RunDirectory::write_run(const RunRecord& record) const {

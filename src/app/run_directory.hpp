@@ -34,6 +34,12 @@ std::string to_json(const Status& status);
 /// Throws FormatError naming `source`.
 Status status_from_json(const std::string& text, const std::string& source);
 
+/// What is known of the attempt before this one.
+struct LastAttempt {
+  Status status;
+  std::string damage;  // of status.json, in one line; then `status` is what the checkpoints say, as of an attempt that was killed
+};
+
 // ---- run.json
 
 /// A data file as it was when the run began.
@@ -105,8 +111,12 @@ class RunDirectory {
   void check_writable() const;
   /// Whether a run was ever begun here (run.json or status.json).
   bool has_run() const;
+  /// Throws FormatError where it is damaged.
   std::optional<Status> read_status() const;
+  /// As read_status(), but where that is damaged, what can be known without it: nothing in it is worth ending a run for.
+  std::optional<LastAttempt> last_attempt() const;
   void write_status(const Status& status) const;
+  /// Throws an error of kFormat where it is damaged, with what to do: without it nobody knows whose run this is.
   std::optional<RunRecord> read_run() const;
   void write_run(const RunRecord& record) const;
 

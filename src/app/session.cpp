@@ -24,7 +24,7 @@ std::string find_newest_whole(const std::string& path) {
   if (location.path) return *location.path;
   std::string newest;
   for (const checkpoint::Entry& entry : checkpoint::list_checkpoints(location.directory)) {
-    if (entry.state == checkpoint::State::kWhole) newest = entry.path;
+    if (entry.state == checkpoint::State::kComplete) newest = entry.path;
   }
   return newest;
 }

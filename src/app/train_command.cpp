@@ -214,8 +214,8 @@ class Job {
     budget_ = memory_budget(configuration_, world_.node_size(), {facts_, device::read_resident_bytes().proportional},
                             state_bytes(built, configuration_.training));
     // The scratch directory of a run that is finished may be gone.
-    const std::optional<Status> before = directory_->read_status();
-    if (!before || before->state != RunState::kFinished) check_swap_paths(configuration_);
+    const std::optional<LastAttempt> before = directory_->last_attempt();
+    if (!before || before->status.state != RunState::kFinished) check_swap_paths(configuration_);
     for (const std::string& file : corpora_->train_files()) train_files_.push_back(describe_data_file(file));
     for (const std::string& file : corpora_->valid_files()) valid_files_.push_back(describe_data_file(file));
     // What needs no store is refused before anything is made; the rest has to know first whether the run directory is its own.
@@ -311,8 +311,10 @@ class Job {
   void read_status() {
     comm::all_or_none(world_, [&] {
       if (world_.rank() != 0) return;
-      before_ = directory_->read_status();
-      if (!before_) return;
+      const std::optional<LastAttempt> last = directory_->last_attempt();
+      if (!last) return;
+      if (!last->damage.empty()) log_.warn(cat(last->damage, "; it is written anew, as after an attempt that was killed"));
+      before_ = last->status;
       status_.attempt = before_->attempt + 1;
       status_.last_checkpoint = before_->last_checkpoint;
       status_.best_checkpoint = before_->best_checkpoint;
@@ -559,6 +561,7 @@ class Job {
       } else {
         const std::optional<checkpoint::Selection> loaded = checkpoint::load_newest(world_, directory_->checkpoints(), infos, fill);
         warn_of_refused(loaded->refused);
+        for (const checkpoint::Refused& refused : loaded->refused) damaged_steps_.push_back(refused.step);
         from_ = loaded->path;
         manifest_ = loaded->manifest;
         status_.last_checkpoint = fs::path(from_).filename().string();
@@ -647,6 +650,7 @@ class Job {
     setup.evaluate_interval = configuration_.evaluate_interval;
     setup.checkpoints = directory_->checkpoints();
     setup.save.keep = static_cast<int>(configuration_.checkpoint_keep);
+    setup.save.damaged_steps = damaged_steps_;
     setup.save.writer = cat("sluice ", SLUICE_VERSION);
     if (const std::string point = value_of(environment_, "SLUICE_CRASH_AT"); !point.empty()) {
       setup.save.hook = [point](const char* reached) {  // fault tests cut the process off at a named point
@@ -795,6 +799,7 @@ class Job {
   std::vector<std::string> changes_;
   std::vector<std::string> hosts_;
   std::string told_refused_;
+  std::vector<std::int64_t> damaged_steps_;  // of the checkpoints that loading refused
   std::optional<checkpoint::RunLock> lock_;
   bool claimed_ = false;  // the run directory is ours: its status may be written
   Status status_;

@@ -53,6 +53,10 @@ std::array<std::int64_t, kPlaneCount> plane_elements(const Manifest& manifest) {
   return sums;
 }
 
+bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
 void call(const Hook& hook, const char* point) {
   if (hook) hook(point);
 }
@@ -61,8 +65,8 @@ void call(const Hook& hook, const char* point) {
 
 std::string_view name_of(State state) {
   switch (state) {
-    case State::kWhole:
-      return "whole";
+    case State::kComplete:
+      return "complete";
     case State::kDamaged:
       return "damaged";
     case State::kIncomplete:
@@ -217,21 +221,36 @@ Removal sweep_leftovers(const std::string& directory) {
   return result;
 }
 
-Removal retain_newest(const std::string& directory, int keep, const std::vector<std::int64_t>& kept_steps, const Hook& hook) {
+Removal retain_newest(const std::string& directory, int keep, const std::vector<std::int64_t>& kept_steps,
+                      const std::vector<std::int64_t>& damaged_steps, const Hook& hook) {
   Removal result;
   if (keep <= 0) return result;
-  std::vector<Entry> whole;
-  for (Entry& entry : list_checkpoints(directory)) {
-    if (entry.state == State::kWhole) whole.push_back(std::move(entry));
+  struct Old {
+    Entry entry;
+    bool is_damaged;
+  };
+  std::vector<Old> old;  // by decreasing step
+  std::vector<Entry> entries = list_checkpoints(directory);
+  int whole = 0;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->state != State::kComplete && entry->state != State::kDamaged) continue;
+    const bool is_damaged = entry->state == State::kDamaged || contains(damaged_steps, entry->step);
+    if (whole < keep) {
+      if (!is_damaged) ++whole;
+    } else if (!contains(kept_steps, entry->step)) {
+      old.push_back({std::move(*entry), is_damaged});
+    }
   }
-  const std::size_t excess = whole.size() > static_cast<std::size_t>(keep) ? whole.size() - static_cast<std::size_t>(keep) : 0;
-  for (std::size_t i = 0; i < excess; ++i) {
-    if (std::find(kept_steps.begin(), kept_steps.end(), whole[i].step) != kept_steps.end()) continue;
+  for (auto each = old.rbegin(); each != old.rend(); ++each) {
+    const Entry& entry = each->entry;
     try {
-      remove_checkpoint(whole[i].path, hook);
-      result.removed.push_back(whole[i].path);
+      remove_checkpoint(entry.path, hook);
+      result.removed.push_back(entry.path);
+      if (each->is_damaged)
+        result.warnings.push_back(cat("the damaged checkpoint of step ", entry.step, " is removed, since ", keep,
+                                      keep == 1 ? " newer whole one stands" : " newer whole ones stand"));
     } catch (const IoError& error) {
-      result.warnings.push_back(cat("could not remove the old checkpoint of step ", whole[i].step, ": ", error.what()));
+      result.warnings.push_back(cat("could not remove the old checkpoint of step ", entry.step, ": ", error.what()));
     }
   }
   return result;
@@ -247,6 +266,8 @@ std::string describe(const std::vector<Entry>& entries) {
     out << "  " << entry.path << "\n";
     if (!entry.reason.empty()) out << "               " << entry.reason << "\n";
   }
+  if (std::any_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.state == State::kComplete; }))
+    out << "complete: all files are there with the right sizes and structure; sluice checkpoint verify reads every byte\n";
   return out.str();
 }
 

@@ -13,7 +13,7 @@
 namespace sluice::checkpoint {
 
 enum class State : std::uint8_t {
-  kWhole,       // manifest, sizes and structure are right; the bulk is checked by a deep verification or when it is read
+  kComplete,    // manifest, sizes and structure are right; the bulk is checked by a deep verification or when it is read
   kDamaged,     // committed, but not what was committed
   kIncomplete,  // a save or a deletion that was cut off; never a checkpoint
   kUnreadable,  // the system refuses to read it (permission, time-out of a file server): nothing is known about its bytes
@@ -23,8 +23,8 @@ std::string_view name_of(State state);
 struct Entry {
   std::int64_t step = 0;
   std::string path;
-  State state = State::kWhole;
-  std::string reason;  // why it isn't whole
+  State state = State::kComplete;
+  std::string reason;  // why it isn't complete
   std::int64_t bytes = 0;
   std::int64_t ranks = 0;
   std::int64_t created = 0;  // seconds since 1970
@@ -70,13 +70,15 @@ using Hook = std::function<void(const char* point)>;
 
 struct Removal {
   std::vector<std::string> removed;   // paths
-  std::vector<std::string> warnings;  // failures are never more than that
+  std::vector<std::string> warnings;  // failures are never more than that; damaged ones that went
 };
 /// Removes saves and deletions that were cut off. Only the owner of the run lock may, between saves.
 Removal sweep_leftovers(const std::string& directory);
-/// Keeps the `keep` whole checkpoints with the highest steps and those of `kept_steps` in any case; removes the other whole ones.
-/// keep <= 0: keeps all. Damaged ones are left for people to look at.
-Removal retain_newest(const std::string& directory, int keep, const std::vector<std::int64_t>& kept_steps, const Hook& hook);
+/// Keeps the `keep` whole checkpoints with the highest steps and those of `kept_steps` in any case; removes what is older. Damaged ones, by
+/// their structure or because their step is one of `damaged_steps` (their bulk isn't read here), don't count. They stay for people to look
+/// at until `keep` newer whole ones stand; that they go then is a warning. keep <= 0: keeps all.
+Removal retain_newest(const std::string& directory, int keep, const std::vector<std::int64_t>& kept_steps,
+                      const std::vector<std::int64_t>& damaged_steps, const Hook& hook);
 /// Removes a checkpoint so that a crash on the way leaves no name that a reader would take: renames, removes the manifest, then the rest.
 void remove_checkpoint(const std::string& path, const Hook& hook);
 

@@ -60,7 +60,7 @@ json search(const std::string& directory, std::int64_t below) {
   for (; !steps.empty(); steps.pop_back()) {
     if (steps.back() >= below) continue;
     const Entry entry = inspect_checkpoint(directory + "/" + step_name(steps.back()));
-    if (entry.state == State::kWhole) return {{"path", entry.path}, {"refused", refused}};
+    if (entry.state == State::kComplete) return {{"path", entry.path}, {"refused", refused}};
     if (entry.state == State::kUnreadable)
       throw EnvironmentError(cat("the checkpoint of step ", entry.step, " can't be read: ", entry.reason));
     refused.push_back({{"step", steps.back()}, {"path", entry.path}, {"reason", entry.reason}});

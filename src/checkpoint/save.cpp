@@ -357,7 +357,9 @@ CommitResult CheckpointSave::publish(std::vector<ShardInfo> shards) {
   try {
     std::vector<std::int64_t> kept{progress_.step};
     if (progress_.best) kept.push_back(progress_.best->step);
-    Removal removal = retain_newest(directory_, options_.keep, kept, options_.hook);
+    std::vector<std::int64_t> damaged = options_.damaged_steps;
+    std::erase(damaged, progress_.step);  // this one has just taken its place
+    Removal removal = retain_newest(directory_, options_.keep, kept, damaged, options_.hook);
     result.removed = std::move(removal.removed);
     for (std::string& warning : removal.warnings) result.warnings.push_back(std::move(warning));
   } catch (const EnvironmentError& error) {

@@ -17,7 +17,9 @@
 namespace sluice::checkpoint {
 
 struct SaveOptions {
-  int keep = 3;              // newest whole checkpoints left after a commit, and Progress::best besides; <= 0: all
+  int keep = 3;  // newest whole checkpoints left after a commit, and Progress::best besides; <= 0: all
+  /// Steps whose checkpoints were found damaged when they were loaded: they don't count among those left.
+  std::vector<std::int64_t> damaged_steps;
   bool read_back = false;    // read each shard back from the disk and check it before the commit
   std::string writer;        // "sluice 0.1.0", for the manifest
   std::int64_t created = 0;  // seconds since 1970; 0: now

@@ -40,9 +40,6 @@ class ShardWriter {
     return sync_and_close();
   }
 
-  /// Closes without proof; for a save that is given up.
-  void abandon() { file_ = File(); }
-
  private:
   struct Place {
     int slot = -1;  // index into info_.planes; -1: the piece is empty

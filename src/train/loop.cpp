@@ -30,7 +30,8 @@ class Loop {
   explicit Loop(const LoopSetup& setup)
       : s_(setup),
         layout_{setup.engine->plan().micro_batch, setup.engine->plan().mesh.data, setup.world->rank()},
-        params_(param_infos(setup.engine->model())) {}
+        params_(param_infos(setup.engine->model())),
+        damaged_steps_(setup.save.damaged_steps) {}
 
   LoopOutcome run() {
     outcome_.progress = s_.start;
@@ -164,8 +165,10 @@ class Loop {
     s_.engine->flush();
     checkpoint::Progress progress = outcome_.progress;
     if (is_new_best()) progress.best = {progress.step, evaluated_loss_};
+    checkpoint::SaveOptions options = s_.save;
+    options.damaged_steps = damaged_steps_;
     checkpoint::CheckpointSave saving(*s_.world, s_.checkpoints, progress, s_.documents, params_,
-                                      checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), s_.save);
+                                      checkpoint_pieces(s_.engine->model(), s_.engine->owned_pieces()), options);
     s_.engine->save([&](std::size_t piece, const void* data) { saving.write(piece, data); });
     const checkpoint::CommitResult result = saving.commit();
     s_.observer->on_checkpoint(result, static_cast<double>(now_ns() - begin) * 1e-9);
@@ -175,6 +178,7 @@ class Loop {
       outcome_.last_checkpoint = result.path;
       outcome_.saved = true;
       save_failures_ = 0;
+      std::erase(damaged_steps_, saved_step_);  // a whole one stands there now
       return;
     }
     outcome_.saved = false;
@@ -191,6 +195,7 @@ class Loop {
   const LoopSetup& s_;
   data::RowLayout layout_;
   std::vector<checkpoint::ParamInfo> params_;
+  std::vector<std::int64_t> damaged_steps_;
   LoopOutcome outcome_;
   std::int64_t saved_step_ = -1;
   std::int64_t evaluated_step_ = -1;

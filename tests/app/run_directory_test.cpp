@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "checkpoint/geometry.hpp"
+#include "checkpoint/save.hpp"
+#include "comm/local/local_communicator.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -218,8 +221,53 @@ TEST(RunDirectoryTest, HasTheNamesOfTheDesign) {
   EXPECT_TRUE(std::filesystem::is_directory(directory / "r/log"));
   run.write_status(example());
   EXPECT_EQ(run.read_status(), example());
+  EXPECT_EQ(run.last_attempt()->status, example());
+  EXPECT_EQ(run.last_attempt()->damage, "");
   directory.write("blocked", "a file");
   expect_error<EnvironmentError>([&] { RunDirectory(directory / "blocked").create(); }, {"blocked/log", "--output"});
+}
+
+TEST(RunDirectoryTest, WithoutAReadableStatusTheCheckpointsTellOfTheLastAttempt) {
+  const TempDir directory;
+  const RunDirectory run(directory / "r");
+  EXPECT_FALSE(run.last_attempt());
+  run.create();
+  for (const char* text : {"", "{\"state\": \"running\"", "{}"}) {
+    directory.write("r/status.json", text);
+    expect_error<FormatError>([&] { run.read_status(); }, {"r/status.json: "});
+    const std::optional<LastAttempt> last = run.last_attempt();
+    ASSERT_TRUE(last);
+    EXPECT_THAT(last->damage, ::testing::HasSubstr("r/status.json: "));
+    EXPECT_EQ(last->status, Status());
+  }
+  const auto world = comm::make_single_rank();
+  const std::vector<checkpoint::ParamInfo> params{{"w", {2}, DType::kF32}};
+  std::vector<float> values{1, 2};
+  const std::vector<checkpoint::Piece> pieces{{"working", checkpoint::whole_region(params, 0), values.data(), DType::kF32}};
+  for (const std::int64_t step : {10, 20, 30}) {
+    checkpoint::Progress progress;
+    progress.step = step;
+    progress.attempt = step / 10 + 3;
+    progress.best = checkpoint::Best{10, 0.5};
+    ASSERT_TRUE(checkpoint::save_checkpoint(*world, run.checkpoints(), progress, {}, params, pieces, {}).ok);
+  }
+  directory.write("r/checkpoints/step-00000030/manifest.json", "");
+  const Status status = run.last_attempt()->status;
+  EXPECT_EQ(status.state, RunState::kRunning);
+  EXPECT_EQ(status.attempt, 5);
+  EXPECT_EQ(status.step, 20);
+  EXPECT_EQ(status.last_checkpoint, "step-00000020");
+  EXPECT_EQ(status.best_checkpoint, "step-00000010");
+}
+
+TEST(RunDirectoryTest, AnUnreadableRunJsonIsRefusedWithWhatToDo) {
+  const TempDir directory;
+  const RunDirectory run(directory / "r");
+  run.create();
+  directory.write("r/run.json", "");
+  expect_error<Error>([&] { run.check_same_run({}); }, {"r/run.json: not valid JSON", "remove it"});
+  std::filesystem::remove(run.run_file());
+  EXPECT_THAT(run.check_same_run({}), IsEmpty());
 }
 
 }  // namespace

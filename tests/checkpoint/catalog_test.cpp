@@ -1,5 +1,6 @@
 #include "checkpoint/catalog.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -39,18 +40,21 @@ TEST(Catalog, ListsWholeDamagedAndIncompleteOnes) {
   EXPECT_EQ(entries[1].state, State::kDamaged);
   EXPECT_THAT(entries[1].reason, HasSubstr("rank-00000.h5: has 1000 bytes, expected"));
   EXPECT_EQ(entries[2].step, 30);
-  EXPECT_EQ(entries[2].state, State::kWhole);
+  EXPECT_EQ(entries[2].state, State::kComplete);
   EXPECT_EQ(entries[2].ranks, 2);
   EXPECT_EQ(entries[2].bytes, read_manifest(dir / "step-00000030").bytes());
   EXPECT_EQ(entries[3].step, 40);
   EXPECT_EQ(entries[3].state, State::kIncomplete);
 
   EXPECT_THAT(describe(entries), HasSubstr("damaged"));
+  EXPECT_THAT(describe(entries), HasSubstr("step       30  complete "));
+  EXPECT_THAT(describe(entries), ::testing::EndsWith("\ncomplete: all files are there with the right sizes and structure; "
+                                                     "sluice checkpoint verify reads every byte\n"));
   const json list = json::parse(to_json(entries));
   ASSERT_EQ(list.size(), 4U);
   EXPECT_EQ(list[1]["state"], "damaged");
   EXPECT_EQ(list[2]["step"], 30);
-  EXPECT_EQ(list[2]["state"], "whole");
+  EXPECT_EQ(list[2]["state"], "complete");
   EXPECT_EQ(describe(std::vector<Entry>()), "no checkpoints\n");
 }
 
@@ -73,11 +77,54 @@ TEST(Catalog, RetentionCountsOnlyWholeOnes) {
   fs::remove(dir / "step-00000030/manifest.json");
   fs::remove(dir / "step-00000040/rank-00000.h5");
   // The two newest by name are damaged: the two whole ones stay.
-  EXPECT_TRUE(retain_newest(dir.path(), 2, {20}, {}).removed.empty());
-  EXPECT_TRUE(retain_newest(dir.path(), 1, {20, 10}, {}).removed.empty()) << "the best one stays as well";
-  EXPECT_THAT(retain_newest(dir.path(), 1, {20}, {}).removed, ElementsAre(dir / "step-00000010"));
-  EXPECT_TRUE(retain_newest(dir.path(), 0, {20}, {}).removed.empty());
+  EXPECT_TRUE(retain_newest(dir.path(), 2, {20}, {}, {}).removed.empty());
+  EXPECT_TRUE(retain_newest(dir.path(), 1, {20, 10}, {}, {}).removed.empty()) << "the best one stays as well";
+  EXPECT_THAT(retain_newest(dir.path(), 1, {20}, {}, {}).removed, ElementsAre(dir / "step-00000010"));
+  EXPECT_TRUE(retain_newest(dir.path(), 0, {20}, {}, {}).removed.empty());
   EXPECT_THAT(names_in(dir.path()), ElementsAre("latest", "step-00000020", "step-00000030", "step-00000040"));
+}
+
+TEST(Catalog, WhatLoadingRefusedCountsNotUntilItIsWrittenAnew) {
+  const TempDir dir;
+  const std::string run = dir / "run", other = dir / "other";
+  for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(sample::save_sample(run, step, step, 1).ok);
+  {
+    const File shard(run + "/step-00000040/rank-00000.h5", O_RDWR);
+    const std::int64_t place = read_manifest(run + "/step-00000040").shards[0].planes[0].offset + 100;
+    char byte = 0;
+    shard.read_at(&byte, 1, place);
+    byte ^= 4;
+    shard.write_at(&byte, 1, place);
+  }
+  const auto world = comm::make_single_rank();
+  sample::SampleState state(sample::Layout::kWhole, 1, 0);
+  const auto loaded = load_newest(*world, run, state.params, state.loading());
+  ASSERT_TRUE(loaded.has_value());
+  ASSERT_EQ(loaded->manifest.progress.step, 30);
+  ASSERT_EQ(loaded->refused.size(), 1U);
+  ASSERT_EQ(list_checkpoints(run).back().state, State::kComplete) << "nothing but loading can know";
+
+  SaveOptions options = sample::sample_options();
+  options.keep = 2;
+  options.damaged_steps = {loaded->refused[0].step};
+  const CommitResult between = sample::save_sample(run, 35, 35, 1, sample::Layout::kWhole, options);
+  EXPECT_THAT(between.removed, ElementsAre(run + "/step-00000010", run + "/step-00000020"));
+  EXPECT_TRUE(between.warnings.empty());
+  EXPECT_THAT(names_in(run), ElementsAre("latest", "step-00000030", "step-00000035", "step-00000040"));
+
+  fs::copy(run, other, fs::copy_options::recursive);
+  const CommitResult anew = sample::save_sample(other, 40, 41, 1, sample::Layout::kWhole, options);
+  EXPECT_THAT(anew.removed, ElementsAre(other + "/step-00000030"));
+  EXPECT_TRUE(anew.warnings.empty());
+
+  // Once enough newer whole ones stand it goes with what is older, and that is said; the best one stays whatever it is.
+  EXPECT_TRUE(sample::save_sample(run, 50, 50, 1, sample::Layout::kWhole, options).warnings.empty());
+  EXPECT_THAT(names_in(run), ElementsAre("latest", "step-00000035", "step-00000040", "step-00000050"));
+  options.keep = 1;
+  EXPECT_TRUE(retain_newest(run, 1, {35, 40}, {40}, {}).removed.empty());
+  const CommitResult last = sample::save_sample(run, 60, 60, 1, sample::Layout::kWhole, options);
+  EXPECT_THAT(last.removed, ElementsAre(run + "/step-00000035", run + "/step-00000040", run + "/step-00000050"));
+  EXPECT_THAT(last.warnings, ElementsAre("the damaged checkpoint of step 40 is removed, since 1 newer whole one stands"));
 }
 
 TEST(Catalog, ShowsWhatAManifestHolds) {

@@ -145,7 +145,7 @@ int in_child(const std::function<void()>& body) {
 /// whole. The tag of step n's numbers is n.
 std::int64_t newest_loaded(const std::string& directory) {
   for (const Entry& entry : list_checkpoints(directory)) {
-    EXPECT_TRUE(entry.state == State::kWhole || entry.state == State::kIncomplete) << entry.path << ": " << entry.reason;
+    EXPECT_TRUE(entry.state == State::kComplete || entry.state == State::kIncomplete) << entry.path << ": " << entry.reason;
   }
   std::atomic<std::int64_t> step{-1};
   comm::run_local_ranks(3, [&](comm::Communicator& world) {

@@ -1,5 +1,5 @@
-// Checkpoints that were damaged while nobody looked. A run goes on from the newest whole one and says what it passed over; where none is
-// whole it refuses, and never starts over by itself.
+// Files of a run that were damaged while nobody looked, checkpoints above all. A run goes on from the newest whole one and says what it
+// passed over; where none is whole it refuses, and never starts over by itself.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,6 +96,45 @@ TEST_F(Damage, TheNewestWholeOneIsTakenAndTheOtherNamed) {
     const Records records = read_records(run(each.name));
     EXPECT_EQ(records.steps[19].attempt, 1);
     EXPECT_EQ(records.steps[20].attempt, 2);
+  }
+}
+
+TEST_F(Damage, WhatWasRefusedTakesNoWholeOnesPlace) {
+  copy_whole("counted");
+  flip_bit(checkpoint("counted", 30) + "/rank-00000.h5", 0.5);
+  ASSERT_TRUE(ended_with(run_program(area_->train(2, "counted", {"--steps", "40", "--set", "sluice.checkpoint.interval=7"})), 0));
+  // Three whole ones, as ever, and the evidence.
+  EXPECT_THAT(checkpoint_names(run("counted")), ElementsAre("step-00000028", "step-00000030", "step-00000035", "step-00000040"));
+}
+
+TEST_F(Damage, AStatusThatCanNotBeReadCostsNothing) {
+  copy_whole("dumb");
+  fs::resize_file(run("dumb") + "/status.json", 0);  // a power cut
+  const ProgramOutcome outcome = go_on("dumb");
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.errors, HasSubstr("warning: " + run("dumb") + "/status.json: not valid JSON"));
+  EXPECT_THAT(outcome.output, HasSubstr("continuing from " + checkpoint("dumb", 30)));
+  EXPECT_TRUE(same_bits(run("dumb"), run("longer")));
+  EXPECT_EQ(read_records(run("dumb")).steps[30].attempt, 2);
+  EXPECT_EQ(read_run_status(run("dumb")).state, "finished");
+  EXPECT_EQ(read_run_status(run("dumb")).attempt, 2);
+  // A finished run is finished without it, too.
+  cut_in_half(run("dumb") + "/status.json");
+  ASSERT_TRUE(ended_with(go_on("dumb"), 0));
+  EXPECT_TRUE(same_bits(run("dumb"), run("longer")));
+  EXPECT_EQ(read_run_status(run("dumb")).state, "finished");
+}
+
+TEST_F(Damage, AFileThatSaysWhatTheRunIsIsRefusedWithWhatToDo) {
+  for (const std::string file : {"run.json", "plan.json"}) {
+    SCOPED_TRACE(file);
+    const std::string name = "without-" + file, path = run(name) + "/" + file;
+    copy_whole(name);
+    fs::resize_file(path, 0);
+    EXPECT_TRUE(refused_with(go_on(name), 4, {path + ": not valid JSON", "remove it"}));
+    fs::remove(path);
+    ASSERT_TRUE(ended_with(run_program(area_->train(2, name, {"--steps", "40", "--plan", area_->plan()})), 0));
+    EXPECT_TRUE(same_bits(run(name), run("longer")));
   }
 }
 

@@ -85,6 +85,7 @@ class LoopTest : public ::testing::Test {
     bool listen = false;
     bool keep_best = false;
     std::optional<double> start_loss;
+    int keep = 3;
   };
   struct Result {
     Recorder recorder;  // of rank 0
@@ -139,12 +140,14 @@ class LoopTest : public ::testing::Test {
       loop.evaluate_interval = job.evaluate_interval;
       loop.checkpoints = (folder_ / job.run / "checkpoints").string();
       loop.save.hook = job.hook;
+      loop.save.keep = job.keep;
       loop.observer = &recorder;
       loop.stop = stop ? &*stop : nullptr;
       loop.keep_best = job.keep_best;
       loop.start_loss = job.start_loss;
       const auto infos = train::param_infos(engine.model());
       if (const auto loaded = checkpoint::load_newest(world, loop.checkpoints, infos, train::filling(engine))) {
+        for (const checkpoint::Refused& refused : loaded->refused) loop.save.damaged_steps.push_back(refused.step);
         loop.start = loaded->manifest.progress;
         loop.start_is_saved = true;
         engine.resume(loop.start);
@@ -615,6 +618,40 @@ TEST_F(LoopTest, SavesThatKeepFailingEndTheRunOnAllRanks) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("3 times in a row"));
   }
   EXPECT_EQ(result.recorder.steps.size(), 3U);
+}
+
+TEST_F(LoopTest, ADamagedCheckpointIsKeptInNoWholeOnesPlaceUntilItIsWrittenAnew) {
+  Job job;
+  job.ranks = 1;
+  job.zero_stage = 1;
+  job.checkpoint_interval = 2;
+  Result first;
+  run(job, first);
+  const auto steps_of = [this](const std::string& name) { return checkpoint::committed_steps((folder_ / name / "checkpoints").string()); };
+  ASSERT_THAT(steps_of("run"), ::testing::ElementsAre(4, 6, 8));
+  {
+    const fs::path newest = folder_ / "run/checkpoints/step-00000008";
+    const auto place = static_cast<std::streamoff>(checkpoint::read_manifest(newest.string()).shards[0].planes[0].offset + 64);
+    std::fstream file(newest / "rank-00000.h5", std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(place);
+    const int byte = file.get();
+    file.seekp(place);
+    file.put(static_cast<char>(byte ^ 1));
+    ASSERT_TRUE(file.flush().good());
+  }
+  fs::copy(folder_ / "run", folder_ / "anew", fs::copy_options::recursive);
+  job.keep = 2;
+  job.steps = 9;
+  job.checkpoint_interval = 7;  // 7 and 9
+  Result passed;
+  run(job, passed);
+  EXPECT_THAT(steps_of("run"), ::testing::ElementsAre(7, 8, 9));
+  job.run = "anew";
+  job.steps = 10;
+  job.checkpoint_interval = 2;  // 8 and 10
+  Result anew;
+  run(job, anew);
+  EXPECT_THAT(steps_of("anew"), ::testing::ElementsAre(8, 10));
 }
 
 TEST_F(LoopTest, DivergenceIsNamed) {
