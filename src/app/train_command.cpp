@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <iomanip>
 #include <iostream>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <sstream>
@@ -56,7 +58,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTellEveryNs = 10'000'000'000;  // of what takes long before the first step
-constexpr std::int64_t kSignOfLifeNs = 2'000'000'000;  // of a rank that works alone for long
+constexpr std::chrono::seconds kSignOfLife(2);         // of a rank that works alone for long
 constexpr std::chrono::seconds kUntilOthersEnd(5);     // a rank that says why the run failed needs less until it has ended the others
 constexpr std::size_t kTraceSpans = 1 << 16;           // spans kept of the last steps: 2.6 MB
 
@@ -68,6 +70,40 @@ std::optional<double> silence_limit_seconds(const Environment& environment) {
   const double value = std::strtod(minutes.c_str(), &end);
   if (*end != '\0' || !(value > 0) || value > 1e6) return std::nullopt;
   return 60 * value;
+}
+
+/// While it lives, this rank works alone, for hours perhaps, and the others, in wait_while_at_work(), hear from it, so that they don't give
+/// it up. A thread of its own tells them, since what works may be inside one long document; meanwhile no other may use `world`.
+class AtWork {
+ public:
+  explicit AtWork(comm::Communicator& world) : world_(world), thread_([this](const std::stop_token& end) { tell(end); }) {}
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+  ~AtWork() {
+    thread_.request_stop();
+    thread_.join();
+    say({});
+  }
+
+ private:
+  void tell(const std::stop_token& end) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    while (!ended_.wait_for(lock, end, kSignOfLife, [&] { return end.stop_requested(); })) say("at work");
+  }
+  void say(const std::string& word) noexcept {
+    try {
+      world_.broadcast(word, world_.rank());
+    } catch (const std::exception&) {  // a lost rank: the next collective says so
+    }
+  }
+  comm::Communicator& world_;
+  std::condition_variable_any ended_;
+  std::jthread thread_;
+};
+void wait_while_at_work(comm::Communicator& world, int rank) {
+  while (!world.broadcast({}, rank).empty()) {
+  }
 }
 
 /// Everything rank 0 alone does to the run directory, and what all ranks must know of it.
@@ -252,32 +288,17 @@ class Job {
     status_.owner = Owner::this_process(world_.host_name(), "");
     status_.state = RunState::kRunning;
     directory_->write_status(status_);
-    const auto asked_to_stop = [&, told = now_ns()]() mutable {
-      if (now_ns() - told > kSignOfLifeNs) {
-        world_.broadcast("at work", 0);
-        told = now_ns();
-      }
-      return stop_->requested();
-    };
-    if (corpora_->make_stores(stores(), log_, asked_to_stop)) return;
+    if (corpora_->make_stores(stores(), log_, [&] { return stop_->requested(); })) return;
     stop_before_training("the data were tokenised");
   }
 
-  /// Texts become tokens once, by rank 0, while the others wait. It may take hours, in which they hear that it still works.
+  /// Texts become tokens once, by rank 0, while the others wait.
   void tokenise() {
-    if (world_.rank() != 0) {
-      while (!world_.broadcast({}, 0).empty()) {
-      }
-    }
+    if (world_.rank() != 0) wait_while_at_work(world_, 0);
     comm::all_or_none(world_, [&] {
       if (world_.rank() != 0) return;
-      try {
-        make_stores();
-      } catch (...) {
-        world_.broadcast({}, 0);
-        throw;
-      }
-      world_.broadcast({}, 0);
+      const AtWork at_work(world_);
+      make_stores();
     });
     corpora_->use_stores(world_.broadcast(corpora_->store_names(), 0));
     comm::all_or_none(world_, [&] {
