@@ -347,6 +347,14 @@ void check_meetings(std::span<const StepGraph* const> classes) {
   }
 }
 
+void check_all(const StepGraph& graph) {
+  check_order(graph);
+  check_races(graph);
+  check_cancel(graph);
+  const StepGraph* const one = &graph;
+  check_meetings({&one, 1});
+}
+
 std::string describe_meetings(const StepGraph& graph) {
   std::ostringstream lines;
   for (int lane = 0; lane < kLaneCount; ++lane) {

@@ -29,6 +29,9 @@ void check_cancel(const StepGraph& graph);
 /// sequence of kinds, chunks and bytes. One graph per class of ranks. Throws LogicError naming the first differing task.
 void check_meetings(std::span<const StepGraph* const> classes);
 
+/// All of these, of a graph that every rank has alike.
+void check_all(const StepGraph& graph);
+
 /// A text of a lane's meetings that two ranks can compare: hash first, then a line each.
 std::string describe_meetings(const StepGraph& graph);
 /// The first line in which two texts of describe_meetings differ; empty when equal.

@@ -56,7 +56,6 @@ struct EngineSetup {
   ops::Backend backend = ops::Backend::kCpu;
   std::optional<device::Isa> isa;  // benchmarks: narrower instructions than the processor's widest
   bool poison = false;             // tests
-  bool verify_graphs = false;      // tests and --dump-graph: prove order and freedom from races before running
 };
 
 /// A contiguous part of one parameter's plane that this rank holds.

@@ -89,6 +89,12 @@ TEST(Executor, RunsWhatIsBound) {
   schedule::RunInputs in;
   expect_error<LogicError>([&] { executor.run(GraphKind::kSave, in); }, {"graph save isn't bound"});
   expect_error<LogicError>([&] { executor.logits(); }, {"no generate graph"});
+  schedule::StepGraph broken = save;  // its first task has a wait for itself
+  broken.waits.push_back(0);
+  broken.tasks[0].first_wait = static_cast<std::uint32_t>(broken.waits.size()) - 1;
+  broken.tasks[0].wait_count = 1;
+  expect_error<LogicError>([&] { executor.bind(broken); }, {"waits for the later task 0"});
+  expect_error<LogicError>([&] { executor.run(GraphKind::kSave, in); }, {"graph save isn't bound"});
   executor.bind(save);
   EXPECT_TRUE(executor.is_bound(GraphKind::kSave));
   std::int64_t elements = 0;
