@@ -483,10 +483,6 @@ void Executor::bind(const StepGraph& graph) {
   }
 }
 
-bool Executor::is_bound(GraphKind kind) const {
-  return impl_->graphs.count(kind) > 0;
-}
-
 RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {
   Impl& impl = *impl_;
   const auto found = impl.graphs.find(kind);

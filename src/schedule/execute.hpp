@@ -90,7 +90,6 @@ class Executor {
   /// any rank throws on all; all ranks compare their sequences of collectives, and a mismatch throws CommError naming the first task that
   /// differs. The graph must outlive the executor.
   void bind(const StepGraph& graph);
-  bool is_bound(GraphKind kind) const;
   /// Runs the bound graph of that kind; returns when every task is done or skipped and no transfer is in flight, also after a failure.
   /// Rethrows the first failure of a body or a transfer (IoError), after which the executor must not be used again.
   RunResult run(GraphKind kind, const RunInputs& inputs);
