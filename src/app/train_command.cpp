@@ -507,7 +507,6 @@ class Job {
     setup.device = device_.get();
     setup.segments_between_agrees = planned_.segments_between_agrees;
     setup.device_budget_bytes = budget_.device_bytes;
-    setup.verify_graphs = configuration_.dump_graph;
     if (planned_.disk_bytes > 0) setup.swap = swap_setup();
     trace_.emplace(kTraceSpans);
     setup.trace = &*trace_;

@@ -45,6 +45,7 @@ class Build {
         break;
     }
     StepGraph graph = std::move(context_.builder).finish();
+    graph.storage = context_.layout.storage();
     if (context_.plan.uses_tier(Tier::kDisk)) {
       for (const Tier tier : {Tier::kHost, Tier::kDisk}) graph.alignment[static_cast<std::size_t>(tier)] = kDiskAlignment;
     }

@@ -157,6 +157,12 @@ bool changes_state(const StepGraph& graph, const Task& task) {
   return buffer.persistent && is_state;
 }
 
+/// What a collective does to what it is given, for describe_meetings.
+std::string_view reduction_of(const Task& task) {
+  if (task.kind != TaskKind::kScatter) return "";
+  return task.accumulate ? " summed onto the target" : " summed";
+}
+
 /// A move has one source and one target in neighbouring tiers, is on the lane between them, and gives a disk whole blocks.
 void check_move(const StepGraph& graph, TaskId id) {
   const Task& task = graph.tasks[id];
@@ -347,6 +353,14 @@ void check_meetings(std::span<const StepGraph* const> classes) {
   }
 }
 
+void check_all(const StepGraph& graph) {
+  check_order(graph);
+  check_races(graph);
+  check_cancel(graph);
+  const StepGraph* const one = &graph;
+  check_meetings({&one, 1});
+}
+
 std::string describe_meetings(const StepGraph& graph) {
   std::ostringstream lines;
   for (int lane = 0; lane < kLaneCount; ++lane) {
@@ -354,6 +368,7 @@ std::string describe_meetings(const StepGraph& graph) {
       // Which cancel skips a meeting belongs to it: ranks that differ there would wait for each other after a cancel.
       const int governor = graph.tasks[meeting.task].governed_by;
       lines << name_of(static_cast<Lane>(lane)) << " " << graph.task_name(meeting.task) << ", " << meeting.bytes << " bytes"
+            << (meeting.dtype ? cat(" of ", name_of(*meeting.dtype)) : std::string()) << reduction_of(graph.tasks[meeting.task])
             << (governor >= 0 ? cat(", under agree ", governor) : std::string()) << "\n";
     }
   }

@@ -26,8 +26,11 @@ void check_races(const StepGraph& graph);
 void check_cancel(const StepGraph& graph);
 
 /// The union of the classes' orders, lane edges included, with their meetings merged, is acyclic, and lanes meet in the same
-/// sequence of kinds, chunks and bytes. One graph per class of ranks. Throws LogicError naming the first differing task.
+/// sequence of kinds, chunks, bytes and element types. One graph per class of ranks. Throws LogicError naming the first differing task.
 void check_meetings(std::span<const StepGraph* const> classes);
+
+/// All of these, of a graph that every rank has alike.
+void check_all(const StepGraph& graph);
 
 /// A text of a lane's meetings that two ranks can compare: hash first, then a line each.
 std::string describe_meetings(const StepGraph& graph);

@@ -446,6 +446,7 @@ Executor::~Executor() {
 
 void Executor::bind(const StepGraph& graph) {
   Impl& impl = *impl_;
+  comm::all_or_none(*impl.env.group, [&] { check_all(graph); });
   // A graph that the ranks don't share would hang; say which task differs instead (design section 1, ordering law 3).
   const std::string mine = describe_meetings(graph);
   const std::vector<std::string> all = impl.env.group->all_gather(mine.substr(0, mine.find('\n')));
@@ -480,10 +481,6 @@ void Executor::bind(const StepGraph& graph) {
     for (const Use& use : graph.uses) ++bound.use_count[use.buffer];
     bound.uses_left = std::vector<std::atomic<std::uint32_t>>(graph.buffers.size());
   }
-}
-
-bool Executor::is_bound(GraphKind kind) const {
-  return impl_->graphs.count(kind) > 0;
 }
 
 RunResult Executor::run(GraphKind kind, const RunInputs& inputs) {

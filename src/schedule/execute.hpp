@@ -86,10 +86,10 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Resolves every task of a placed graph to its body and buffers. Collective: all ranks compare their sequences of
-  /// collectives; a mismatch throws CommError naming the first task that differs. The graph must outlive the executor.
+  /// Proves a placed graph (check_all) and resolves every task of it to its body and buffers. Collective: a graph that fails a proof on
+  /// any rank throws on all; all ranks compare their sequences of collectives, and a mismatch throws CommError naming the first task that
+  /// differs. The graph must outlive the executor.
   void bind(const StepGraph& graph);
-  bool is_bound(GraphKind kind) const;
   /// Runs the bound graph of that kind; returns when every task is done or skipped and no transfer is in flight, also after a failure.
   /// Rethrows the first failure of a body or a transfer (IoError), after which the executor must not be used again.
   RunResult run(GraphKind kind, const RunInputs& inputs);

@@ -110,7 +110,7 @@ std::int64_t StepGraph::bookkeeping_bytes() const {
 
 std::uint64_t StepGraph::hash() const {
   Hash hash;
-  hash.add(static_cast<std::uint64_t>(kind)).add(tasks.size()).add(buffers.size());
+  hash.add(static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(storage) << 8).add(tasks.size()).add(buffers.size());
   for (const Task& task : tasks) {
     hash.add(static_cast<std::uint64_t>(task.kind) | static_cast<std::uint64_t>(task.lane) << 8 |
              static_cast<std::uint64_t>(task.phase) << 16 | static_cast<std::uint64_t>(task.plane) << 24 |
@@ -140,7 +140,10 @@ std::vector<StepGraph::Meeting> StepGraph::meetings(Lane lane) const {
     if (task.lane != lane || task.sequence < 0) continue;
     std::int64_t bytes = 0;
     for (const Use& use : uses_of(task)) bytes += buffers[use.buffer].bytes;
-    result.push_back({task.kind, task.chunk, bytes, id});
+    std::optional<DType> dtype;
+    if (task.kind == TaskKind::kGather || task.kind == TaskKind::kScatter)
+      dtype = task.plane == chunks::Plane::kWorking ? storage : DType::kF32;
+    result.push_back({task.kind, task.chunk, bytes, dtype, id});
   }
   return result;
 }

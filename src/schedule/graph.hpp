@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.hpp"
 #include "chunks/layout.hpp"
 #include "model/model.hpp"
 #include "spec/plan.hpp"
@@ -158,6 +160,7 @@ std::string_view name_of(GraphKind kind);
 class StepGraph {
  public:
   GraphKind kind = GraphKind::kStep;
+  DType storage = DType::kF32;  // of working parameters; the other planes are f32
   std::vector<Task> tasks;
   std::vector<Buffer> buffers;
   std::vector<Use> uses;  // of all tasks, task by task
@@ -186,11 +189,12 @@ class StepGraph {
 
   /// Identity of everything above: simulator and executor report the same one.
   std::uint64_t hash() const;
-  /// The sequence of collectives (kind, bytes, order) of one lane, for the comparison over ranks before step 1.
+  /// The sequence of collectives (kind, bytes, dtype, order) of one lane, for the comparison over ranks before step 1.
   struct Meeting {
     TaskKind kind;
     std::int32_t subject;
     std::int64_t bytes;
+    std::optional<DType> dtype;  // of gathers and reductions; others exchange records of their own
     TaskId task;
   };
   std::vector<Meeting> meetings(Lane lane) const;

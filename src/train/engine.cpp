@@ -12,7 +12,6 @@
 #include "optim/loss_scale.hpp"
 #include "optim/policy.hpp"
 #include "parallel/unsharded.hpp"
-#include "schedule/check.hpp"
 
 namespace sluice::train {
 
@@ -76,6 +75,7 @@ struct Engine::Impl {
   };
   std::vector<DiskPart> disk_parts;
   std::int64_t adam_count = 0;
+  bool defers_updates = false;  // a step's updates are the next step's, so the flush graph has them too
   spec::UpdateInputs pending;
   std::optional<optim::LossScaler> scaler;
   int overflows = 0;  // in a row, without a scaler
@@ -94,16 +94,9 @@ struct Engine::Impl {
               .segments_between_agrees = setup.segments_between_agrees};
     for (const GraphKind kind : kGraphs) {
       if (!setup.trains && (kind == GraphKind::kStep || kind == GraphKind::kFlush)) continue;
-      schedule::StepGraph graph = schedule::build(kind, inputs);
-      if (setup.verify_graphs) {
-        schedule::check_order(graph);
-        schedule::check_races(graph);
-        schedule::check_cancel(graph);
-        const schedule::StepGraph* one = &graph;
-        schedule::check_meetings({&one, 1});
-      }
-      graphs.emplace(kind, std::move(graph));
+      graphs.emplace(kind, schedule::build(kind, inputs));
     }
+    defers_updates = setup.trains && contains(graphs.at(GraphKind::kFlush), schedule::TaskKind::kUpdate);
   }
 
   std::array<std::int64_t, spec::kTierCount> arena_bytes() const {
@@ -128,9 +121,13 @@ struct Engine::Impl {
     arenas[kHost] = std::make_unique<memory::Arena>(Tier::kHost, make_host_backing(bytes[kHost]));
   }
 
+  static bool contains(const schedule::StepGraph& graph, schedule::TaskKind wanted) {
+    return std::any_of(graph.tasks.begin(), graph.tasks.end(), [&](const schedule::Task& task) { return task.kind == wanted; });
+  }
+
   std::unique_ptr<memory::Backing> make_host_backing(std::int64_t bytes) {
-    const bool moves = setup.plan.uses_tier(Tier::kHost) || setup.plan.uses_tier(Tier::kDisk);
-    if (!moves) return memory::make_plain_backing(bytes, "host arena");
+    const auto moves = [](const auto& graph) { return contains(graph.second, schedule::TaskKind::kMove); };
+    if (std::none_of(graphs.begin(), graphs.end(), moves)) return memory::make_plain_backing(bytes, "host arena");
     memory::PinnedBacking pinned = memory::make_pinned_backing(bytes, "host arena");
     if (!pinned.note.empty()) notes.push_back(pinned.note);
     return std::move(pinned.backing);
@@ -426,7 +423,7 @@ schedule::RunResult Engine::step(const StepRequest& request) {
   inputs.step.seed = impl_->setup.training.seed;
   inputs.load = request.load;
   inputs.stop = request.stop;
-  const bool deferred = impl_->setup.plan.update_mode == spec::UpdateMode::kNextForward;
+  const bool deferred = impl_->defers_updates;
   const spec::UpdateInputs own{true, request.learning_rate, impl_->adam_count + 1};
   inputs.step.update = deferred ? impl_->pending : own;
   if (impl_->scaler) inputs.step.loss_scale = impl_->scaler->scale();
@@ -451,10 +448,6 @@ schedule::RunResult Engine::step(const StepRequest& request) {
   impl_->adam_count += 1;
   if (deferred) impl_->pending = own;
   return result;
-}
-
-bool Engine::has_pending_update() const noexcept {
-  return impl_->pending.apply;
 }
 
 void Engine::flush() {

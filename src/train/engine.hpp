@@ -1,6 +1,6 @@
 #pragma once
-// One rank's training engine: the persistent state, the set of graphs on it and the executor that runs them. Holds no
-// condition on any strategy; those are in the graphs.
+// One rank's training engine: the persistent state, the set of graphs on it and the executor that runs them. Strategies are in the
+// graphs; what the engine itself asks of them stands in README.md.
 
 #include <array>
 #include <cstdint>
@@ -56,7 +56,6 @@ struct EngineSetup {
   ops::Backend backend = ops::Backend::kCpu;
   std::optional<device::Isa> isa;  // benchmarks: narrower instructions than the processor's widest
   bool poison = false;             // tests
-  bool verify_graphs = false;      // tests and --dump-graph: prove order and freedom from races before running
 };
 
 /// A contiguous part of one parameter's plane that this rank holds.
@@ -131,7 +130,6 @@ class Engine {
   schedule::RunResult step(const StepRequest& request);
   /// Applies an update that is still pending (next_forward). Before anything looks at the state from outside.
   void flush();
-  bool has_pending_update() const noexcept;
   /// Mean loss over the valid tokens of one micro-batch a rank, over all ranks; says also whether a rank wants to stop. Collective.
   schedule::Report evaluate(const std::function<std::int64_t(int micro, const schedule::TokenRows& rows)>& load,
                             const std::function<bool()>& stop = {});

@@ -1,14 +1,16 @@
-// How fast step graphs are built and placed, what they take, and how much of their arenas placement leaves unused.
+// How fast step graphs are built and placed, what proving them costs, what they take, and how much of their arenas placement leaves unused.
 //   graph_bench PRESET RANKS ROWS SEQUENCE ACCUMULATION CHUNK_ELEMENTS
 
 #include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 
 #include "base/units.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "schedule/check.hpp"
 #include "spec/preset.hpp"
 #include "support/home_cases.hpp"
 
@@ -56,16 +58,24 @@ int run(int argc, char** argv) {
         const double begin = cpu_seconds();
         const schedule::StepGraph graph = inputs.build(schedule::GraphKind::kStep);
         const double seconds = cpu_seconds() - begin;
+        const auto timed = [](const auto& check) {
+          const double start = cpu_seconds();
+          check();
+          return 1e3 * (cpu_seconds() - start);
+        };
+        const schedule::StepGraph* const one = &graph;
+        const double order = timed([&] { schedule::check_order(graph); }), races = timed([&] { schedule::check_races(graph); });
+        const double cancel = timed([&] { schedule::check_cancel(graph); }), meetings = timed([&] { schedule::check_meetings({&one, 1}); });
         const auto device = static_cast<std::size_t>(spec::Tier::kDevice);
         const std::int64_t transient = graph.arena_bytes[device] - graph.persistent_bytes[device], live = graph.live_bytes_peak[device];
         const std::int64_t graph_bytes = bytes_of(graph.tasks) + bytes_of(graph.buffers) + bytes_of(graph.uses) + bytes_of(graph.waits);
         std::printf(
             "stage %d %-12s %-9s %8zu tasks %8zu buffers %8zu waits  %7.0f k tasks/s  graph %s  persistent %s transient %s live %s waste "
-            "%.2f %%\n",
+            "%.2f %%  proofs: order %.1f races %.1f cancel %.1f meetings %.1f ms\n",
             stage, std::string(name_of(mode)).c_str(), what.data(), graph.tasks.size(), graph.buffers.size(), graph.waits.size(),
             static_cast<double>(graph.tasks.size()) / seconds * 1e-3, format_bytes(graph_bytes).c_str(),
             format_bytes(graph.persistent_bytes[device]).c_str(), format_bytes(transient).c_str(), format_bytes(live).c_str(),
-            100.0 * (static_cast<double>(transient) / static_cast<double>(live) - 1));
+            100.0 * (static_cast<double>(transient) / static_cast<double>(live) - 1), order, races, cancel, meetings);
       }
     }
   }
@@ -77,5 +87,10 @@ int run(int argc, char** argv) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
-  return sluice::run(argc, argv);
+  try {
+    return sluice::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "graph_bench: %s\n", error.what());
+    return 1;
+  }
 }

@@ -4,6 +4,7 @@
 // with a path, on disk. STEPS of each are timed, in three turns. Prints each plan, the median error, the rank correlation (Spearman) and
 // how far the search's choice is from the best measured; and the predicted process peak beside the measured one: the plan's arenas and
 // what the profile found outside them against the resident high water of making the engine and running it, of the rank with most.
+// Exit status 1 where the median error is above 15 %, the rank correlation below 0.8, or the choice more than 10 % above the best.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "base/clock.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "bench/verdict.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "plan/search.hpp"
@@ -247,6 +249,7 @@ int main_of(int argc, char** argv) {
       run(*world, setup, measurement.machine, (steps + kTurns - 1) / kTurns, each);
     }
   }
+  bool meets = true;
   if (world->rank() == 0) {
     std::vector<Outcome> outcomes;
     std::vector<double> errors, bytes_errors;
@@ -264,13 +267,22 @@ int main_of(int argc, char** argv) {
                           return a.measured < b.measured;
                         })->measured;
     std::sort(errors.begin(), errors.end());
+    const double error = errors[errors.size() / 2], correlation = spearman(outcomes), above = outcomes[0].measured / best - 1;
     std::printf("%zu plans: median error %.0f %%, rank correlation %.2f, chosen plan %.0f %% above the best measured\n", outcomes.size(),
-                100 * errors[errors.size() / 2], spearman(outcomes), 100 * (outcomes[0].measured / best - 1));
+                100 * error, correlation, 100 * above);
     std::sort(bytes_errors.begin(), bytes_errors.end());
     std::printf("process peak: median error %.1f %%, worst %.1f %%; %s outside the arenas\n", 100 * bytes_errors[bytes_errors.size() / 2],
                 100 * bytes_errors.back(), format_bytes(measurement.machine.unplanned_bytes).c_str());
+    const auto with_digits = [](const char* format, double value) {
+      std::array<char, 64> text{};
+      std::snprintf(text.data(), text.size(), format, value);
+      return std::string(text.data());
+    };
+    meets &= bench::verdict(error <= 0.15, with_digits("median error of step times %.1f %%", 100 * error), "at most 15 %");
+    meets &= bench::verdict(correlation >= 0.8, with_digits("rank correlation %.3f", correlation), "at least 0.8");
+    meets &= bench::verdict(above <= 0.1, with_digits("chosen plan %.1f %% above the best measured", 100 * above), "at most 10 %");
   }
-  return 0;
+  return world->broadcast(meets ? "meets" : "misses", 0) == "meets" ? 0 : 1;
 }
 
 }  // namespace

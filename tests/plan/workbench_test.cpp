@@ -9,7 +9,8 @@
 namespace sluice::plan {
 namespace {
 
-/// The promise of the reduced graph: within 5 % of the whole one.
+constexpr double kPromised = 0.05;  // how far the reduced graph may be from the whole one
+
 TEST(ReducedGraph, PredictsTheWholeOne) {
   double worst = 0;
   for (const char* preset : {"gpt2-124m", "gpt2-1.5b"}) {
@@ -42,8 +43,8 @@ TEST(ReducedGraph, PredictsTheWholeOne) {
               const double reduced = reduced_seconds(bench, plan);
               const double error = std::abs(reduced - whole) / whole;
               worst = std::max(worst, error);
-              EXPECT_LE(error, 0.07) << preset << " comm " << comm << " stage " << stage << " chunk " << chunk << " rcache " << part
-                                     << " recompute " << recompute << ": " << reduced << " for " << whole;
+              EXPECT_LE(error, kPromised) << preset << " comm " << comm << " stage " << stage << " chunk " << chunk << " rcache " << part
+                                          << " recompute " << recompute << ": " << reduced << " for " << whole;
             }
           }
         }
@@ -54,6 +55,7 @@ TEST(ReducedGraph, PredictsTheWholeOne) {
 }
 
 TEST(ReducedGraph, PredictsTheWholeOneOfTieredPlans) {
+  double worst = 0;
   for (const std::int64_t ranks : {1, 2}) {
     PlanRequest request = test::tiered_request("gpt2-124m", ranks, 12 * ranks, 256, {8 * kGiB, 8 * kGiB, 64 * kGiB});
     for (const double disk : {3e9, 0.5e9}) {  // hidden, and not
@@ -83,13 +85,15 @@ TEST(ReducedGraph, PredictsTheWholeOneOfTieredPlans) {
             const schedule::BuildInputs inputs = bench.inputs(plan);
             const double whole = bench.simulate(schedule::build(schedule::GraphKind::kStep, inputs), inputs).seconds;
             const double reduced = reduced_seconds(bench, plan);
-            EXPECT_LE(std::abs(reduced - whole), 0.07 * whole)
+            worst = std::max(worst, std::abs(reduced - whole) / whole);
+            EXPECT_LE(std::abs(reduced - whole), kPromised * whole)
                 << ranks << " ranks, disk " << disk << ", " << describe(plan) << ": " << reduced << " for " << whole;
           }
         }
       }
     }
   }
+  RecordProperty("worst_error_percent", static_cast<int>(std::ceil(100 * worst)));
 }
 
 TEST(ReducedGraph, IsTheWholeOneWhereThatIsSmall) {

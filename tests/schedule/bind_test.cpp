@@ -19,19 +19,17 @@ namespace {
 using schedule::GraphKind;
 using spec::UpdateMode;
 
+std::string meetings_of(const TinyRun& run) {
+  return schedule::describe_meetings(GraphInputs(run.model, run.training, run.plan).build(GraphKind::kStep));
+}
+
 /// The last of three ranks has `odd`, the others `plain`.
-void expect_refused(const spec::Plan& plain, const spec::Plan& odd, double clipping) {
-  TinyRun run;
-  run.ranks = 3;
-  run.training.optimizer.gradient_clipping = clipping;
-  const GraphInputs here(run.model, run.training, plain), there(run.model, run.training, odd);
-  const std::string difference = schedule::first_difference(schedule::describe_meetings(here.build(GraphKind::kStep)),
-                                                            schedule::describe_meetings(there.build(GraphKind::kStep)));
+void expect_refused(const TinyRun& plain, const TinyRun& odd) {
+  const std::string difference = schedule::first_difference(meetings_of(plain), meetings_of(odd));
   ASSERT_NE(difference, "");
   std::atomic<int> refused{0};
   comm::run_local_ranks(3, [&](comm::Communicator& world) {
-    TinyRun mine = run;
-    mine.plan = world.rank() == 2 ? odd : plain;
+    const TinyRun& mine = world.rank() == 2 ? odd : plain;
     expect_error<CommError>(
         [&] {
           TinyRank rank(mine, world);
@@ -43,6 +41,16 @@ void expect_refused(const spec::Plan& plain, const spec::Plan& odd, double clipp
   EXPECT_EQ(refused, 3);
 }
 
+void expect_refused(const spec::Plan& plain, const spec::Plan& odd, double clipping) {
+  TinyRun run;
+  run.ranks = 3;
+  run.training.optimizer.gradient_clipping = clipping;
+  TinyRun other = run;
+  run.plan = plain;
+  other.plan = odd;
+  expect_refused(run, other);
+}
+
 TEST(Bind, RefusesDifferentPlans) {
   const spec::Plan plain = tiny_plan(3, 2, 2, UpdateMode::kAtEnd, false, 5120);
   expect_refused(plain, tiny_plan(3, 2, 2, UpdateMode::kAtEnd, false, 6144), 1);
@@ -50,6 +58,20 @@ TEST(Bind, RefusesDifferentPlans) {
   expect_refused(plain, tiny_plan(3, 2, 1, UpdateMode::kAtEnd, false, 5120), 1);
   expect_refused(plain, tiny_plan(3, 2, 2, UpdateMode::kNextForward, false, 5120), 1);
   expect_refused(plain, tiny_plan(3, 2, 2, UpdateMode::kInBackward, false, 5120), 0);
+}
+
+/// Two bytes an element on every rank, and the same tasks: only what the bytes mean differs.
+TEST(Bind, RefusesDifferentElements) {
+  TinyRun bf16;
+  bf16.ranks = 3;
+  bf16.plan = tiny_plan(3, 3, 2, UpdateMode::kAtEnd, false, 5120);
+  TinyRun fp16 = bf16;
+  bf16.training.precision = spec::Precision::kBf16;
+  fp16.training.precision = spec::Precision::kFp16;
+  std::string text = meetings_of(bf16);
+  for (std::size_t at; (at = text.find("bf16")) != std::string::npos;) text.erase(at, 1);
+  EXPECT_EQ(text.substr(text.find('\n')), meetings_of(fp16).substr(text.find('\n')));
+  expect_refused(bf16, fp16);
 }
 
 /// What a rank keeps to itself may differ: recompute, threads of lanes.
@@ -85,12 +107,16 @@ TEST(Executor, RunsWhatIsBound) {
   env.sequence_length = 16;
   env.group = world.get();
   schedule::Executor executor(env);
-  EXPECT_FALSE(executor.is_bound(GraphKind::kSave));
   schedule::RunInputs in;
   expect_error<LogicError>([&] { executor.run(GraphKind::kSave, in); }, {"graph save isn't bound"});
   expect_error<LogicError>([&] { executor.logits(); }, {"no generate graph"});
+  schedule::StepGraph broken = save;  // its first task has a wait for itself
+  broken.waits.push_back(0);
+  broken.tasks[0].first_wait = static_cast<std::uint32_t>(broken.waits.size()) - 1;
+  broken.tasks[0].wait_count = 1;
+  expect_error<LogicError>([&] { executor.bind(broken); }, {"waits for the later task 0"});
+  expect_error<LogicError>([&] { executor.run(GraphKind::kSave, in); }, {"graph save isn't bound"});
   executor.bind(save);
-  EXPECT_TRUE(executor.is_bound(GraphKind::kSave));
   std::int64_t elements = 0;
   in.save = [&](chunks::Plane plane, int chunk, std::int64_t begin, std::int64_t count, const void* data) {
     EXPECT_NE(plane, chunks::Plane::kGradient);

@@ -345,16 +345,33 @@ TEST(CheckMeetings, AnotherOrderInALane) {
         check({&a, &b});
       },
       {"rank classes don't meet in the same order",
-       "\"gather_comm gather working of chunk 1, 64 bytes\" against \"gather_comm gather working of chunk 2, 64 bytes\""});
+       "\"gather_comm gather working of chunk 1, 64 bytes of f32\" against \"gather_comm gather working of chunk 2, 64 bytes of f32\""});
 }
 
 TEST(CheckMeetings, OtherBytesAndMissingTasks) {
   const StepGraph a = meetings({{Lane::kGatherComm, 0}, {Lane::kGatherComm, 1}});
   const StepGraph bytes = meetings({{Lane::kGatherComm, 0}, {Lane::kGatherComm, 1}}, 128);
-  expect_error<LogicError>([&] { check({&a, &bytes}); }, {"chunk 0, 64 bytes\" against", "chunk 0, 128 bytes"});
+  expect_error<LogicError>([&] { check({&a, &bytes}); }, {"chunk 0, 64 bytes of f32\" against", "chunk 0, 128 bytes of f32"});
   const StepGraph fewer = meetings({{Lane::kGatherComm, 0}});
-  expect_error<LogicError>([&] { check({&a, &a, &fewer}); }, {"chunk 1, 64 bytes\" against \"(nothing)\""});
+  expect_error<LogicError>([&] { check({&a, &a, &fewer}); }, {"chunk 1, 64 bytes of f32\" against \"(nothing)\""});
   expect_error<LogicError>([&] { check({&fewer, &a}); }, {"\"(nothing)\" against \"gather_comm gather working of chunk 1"});
+}
+
+TEST(CheckMeetings, OtherElementsAndReductions) {
+  const StepGraph a = meetings({{Lane::kGatherComm, 0}, {Lane::kScatterComm, 0}});
+  StepGraph b = a;
+  b.storage = DType::kBF16;
+  expect_error<LogicError>([&] { check({&a, &b}); }, {"gather working of chunk 0, 64 bytes of f32\" against", "64 bytes of bf16\""});
+  EXPECT_NE(a.hash(), b.hash());
+  b = a;
+  b.tasks[1].plane = chunks::Plane::kGradient;
+  const StepGraph once = b;
+  b.tasks[1].accumulate = true;
+  expect_error<LogicError>(
+      [&] {
+        check({&once, &b});
+      },
+      {"scatter gradient of chunk 0, 64 bytes of f32 summed\" against", "of f32 summed onto the target\""});
 }
 
 TEST(CheckMeetings, ACancelThatSkipsOnlyOneSide) {
@@ -369,7 +386,7 @@ TEST(CheckMeetings, ACancelThatSkipsOnlyOneSide) {
   const StepGraph a = with_agree(true), b = with_agree(false);
   EXPECT_NO_THROW(check_cancel(a));
   EXPECT_NO_THROW(check_cancel(b));
-  expect_error<LogicError>([&] { check({&a, &b}); }, {"chunk 0, 64 bytes, under agree 0\" against", "chunk 0, 64 bytes\""});
+  expect_error<LogicError>([&] { check({&a, &b}); }, {"chunk 0, 64 bytes of f32, under agree 0\" against", "chunk 0, 64 bytes of f32\""});
 }
 
 /// Each class is in order, each lane meets in order, and still both wait for ever.
@@ -393,7 +410,7 @@ TEST(CheckMeetings, ACycleAcrossClasses) {
 TEST(Meetings, TheHashStandsFirst) {
   const StepGraph a = meetings({{Lane::kGatherComm, 0}}), b = meetings({{Lane::kGatherComm, 1}});
   const std::string text = describe_meetings(a);
-  EXPECT_EQ(text.substr(text.find('\n') + 1), "gather_comm gather working of chunk 0, 64 bytes\n");
+  EXPECT_EQ(text.substr(text.find('\n') + 1), "gather_comm gather working of chunk 0, 64 bytes of f32\n");
   EXPECT_EQ(describe_meetings(a), describe_meetings(meetings({{Lane::kGatherComm, 0}})));
   EXPECT_NE(text.substr(0, text.find('\n')), describe_meetings(b).substr(0, text.find('\n')));
 }

@@ -19,7 +19,6 @@ constexpr int kFailing = 1;
 TinyRun failing_run(int ranks, int stage, UpdateMode mode, bool random, schedule::Threading threading) {
   TinyRun run;
   run.ranks = ranks;
-  run.verify_graphs = false;
   run.threading = threading;
   run.plan = tiny_plan(ranks, stage, 2, mode, false, 5120);
   if (random) {

@@ -74,7 +74,6 @@ void expect_traffic(int ranks, int stage, int accumulation, UpdateMode mode, boo
   TinyRun run;
   run.ranks = ranks;
   run.training.precision = precision;
-  run.verify_graphs = false;
   run.plan = tiny_plan(ranks, stage, accumulation, mode, stage == 3, accumulation == 1 ? 20480 : 5120);
   if (roomy) run.plan.rcache_elements = std::int64_t{1} << 30;
   const GraphInputs inputs(run.model, run.training, run.plan);

@@ -85,7 +85,6 @@ TinyRank::TinyRank(const TinyRun& run, comm::Communicator& world)
   setup.segments_between_agrees = run.segments_between_agrees;
   setup.threading = run.threading;
   setup.poison = run.poison;
-  setup.verify_graphs = run.verify_graphs;
   if (run.plan.uses_tier(spec::Tier::kDisk)) {
     swap_ = std::make_unique<TempDir>();
     setup.swap.emplace();

@@ -35,7 +35,6 @@ struct TinyRun {
   spec::Plan plan;
   schedule::Threading threading = schedule::Threading::kFolded;
   bool poison = false;
-  bool verify_graphs = true;
   int segments_between_agrees = 0;
   std::uint64_t lag_seed = 0;  // not 0: collectives lag at random
   /// Which targets count: position t of a sample. Empty: six of seven, unevenly over rows.

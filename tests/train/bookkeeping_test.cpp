@@ -35,7 +35,6 @@ Kept kept_with(const spec::Plan& plan, int ranks) {
   TinyRun run;
   run.model = wide_model();
   run.plan = plan;
-  run.verify_graphs = false;
   Kept kept;
   const std::int64_t before = heap_bytes();
   comm::run_local_ranks(ranks, [&](comm::Communicator& world) {

@@ -32,8 +32,8 @@ TEST(Layouts, LossFalls) {
   EXPECT_LT(result.evaluation, result.losses.front() - 0.3);
 }
 
-/// ranks x accumulation x ZeRO stage x update mode in full; keep or recompute and the chunk size change along, so that each pair of
-/// values of two axes comes together somewhere.
+/// Ten steps with dropout, losses within 1e-5. ranks x accumulation x ZeRO stage x update mode in full; keep or recompute and the chunk
+/// size change along, so that each pair of values of two axes comes together somewhere.
 TEST(Layouts, EveryStrategyTrainsTheSame) {
   constexpr std::array<UpdateMode, 3> kModes{UpdateMode::kAtEnd, UpdateMode::kNextForward, UpdateMode::kInBackward};
   std::map<std::string, TinyResult> of_signature;
@@ -49,7 +49,7 @@ TEST(Layouts, EveryStrategyTrainsTheSame) {
         combinations.insert({stage, mode, choice % 2, choice / 2});
         ++n;
         TinyRun run;
-        run.steps = 2;
+        run.steps = 10;
         run.ranks = ranks;
         run.training.batch.global_batch = 48;  // what 3 and 4 ranks of 4 micro-batches divide
         run.plan = tiny_plan(ranks, stage, accumulation, kModes[static_cast<std::size_t>(mode)], recompute, chunk);

@@ -179,7 +179,6 @@ TEST(Tiers, SameBitsInAnyOrder) {
                      ", seed " + std::to_string(n));
         const TinyResult& expected = references.of(run);
         run = homed(run, choices[choice]);
-        run.verify_graphs = false;
         run.poison = true;
         run.lag_seed = static_cast<std::uint64_t>(n) + 1;
         const int workers = 1 + n % 2;
@@ -621,7 +620,6 @@ TEST(Tiers, AFaultOfTheDiskEndsTheStepEverywhere) {
         SCOPED_TRACE(std::string(name_of(mode)) + (direction == memory::IoDirection::kRead ? ", read " : ", write ") + std::to_string(at) +
                      ", ranks " + std::to_string(ranks));
         TinyRun run = homed(run_of(ranks, 3, 2, mode, Precision::kBf16), n % 2 == 0 ? kAllOnDisk : choices_of_stage(3, mode).back());
-        run.verify_graphs = false;
         if (n % 4 == 3) {
           run.make_device = [](int rank) {
             return std::make_unique<RandomDevice>(RandomDeviceOptions{.seed = static_cast<std::uint64_t>(rank)});
