@@ -548,10 +548,8 @@ class Job {
     options.steps = steps_;
     options.attempt = status_.attempt;
     options.print_interval = configuration_.print_interval;
-    // mpirun gives its ranks a terminal for output even where its own goes to a file, but not for errors.
-    options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
-    options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
-    if (bytes[2] > 0) options.memory += cat(", disk ", format_bytes(bytes[2]));
+    if (root && watched_columns(environment_)) options.columns = [this] { return watched_columns(environment_); };
+    options.tier_bytes = bytes;
     options.margin.planned_bytes = bytes[0] + bytes[1] + engine_->bookkeeping_bytes();
     options.margin.before_bytes = resident_before_.proportional;
     options.margin.margin_bytes = facts_.memory_available_bytes / std::max(1, world_.node_size()) - options.margin.planned_bytes;

@@ -63,6 +63,10 @@ void Log::note(std::string_view message) {
   impl_->to_file(spdlog::level::info, message);
 }
 
+void Log::record(std::string_view message) {
+  if (impl_->options.rank == 0) impl_->to_file(spdlog::level::info, message);
+}
+
 void Log::warn(std::string_view message) {
   const std::string text = impl_->options.rank == 0 ? cat("warning: ", message) : cat("rank ", impl_->options.rank, ": warning: ", message);
   impl_->err->info("{}{}{}", impl_->options.colour ? "\033[33m" : "", text, impl_->options.colour ? "\033[0m" : "");
