@@ -104,12 +104,13 @@ constexpr auto kVerbs = std::to_array<VerbText>({
      "  sluice train --model gpt2-124m --data book.txt --steps 100 --train-batch-size 8 --learning-rate 3e-4\n"
      "  sluice train demo.json --dry-run --ranks 8\n"
      "  sluice train big.json --device-memory 300MiB --host-memory 1GiB --nvme-path /scratch\n"},
-    {Verb::kProfile, "profile", "Measures this machine for a model's shapes and writes a machine file.",
+    {Verb::kProfile, "profile", "Measures this machine for a model's shapes; --json prints a machine file for plan.",
      "  mpirun -n 2 sluice profile demo.json\n"
+     "  mpirun -n 2 sluice profile demo.json --json > machine.json\n"
      "  mpirun -n 2 sluice profile demo.json --nvme-path /nvme0 --nvme-path /nvme1\n"},
     {Verb::kPlan, "plan", "Finds the plan for a machine and says why; starts no MPI.",
      "  sluice plan demo.json --ranks 2\n"
-     "  sluice plan demo.json --machine configs/machines/NAME.json --ranks 512 --ranks-per-node 8\n"},
+     "  sluice plan demo.json --machine dgx-a100-40gb --ranks 512 --ranks-per-node 8\n"},
     {Verb::kConfigCheck, "config check", "Says what becomes of every key of a configuration.",
      "  sluice config check ds_config.json\n"
      "  sluice config check demo.json --ranks 4 --learning_rate 1e-4 --json\n"},
@@ -284,6 +285,7 @@ class VerbParser {
 
   Command parse(const std::vector<std::string>& arguments) {
     refuse_unknown(arguments);
+    command_.request_words = words_of_request(arguments);
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
     try {
       app_.parse(reversed);
@@ -312,9 +314,26 @@ class VerbParser {
       const std::string name = argument.substr(0, argument.find('='));
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       const std::string near = spec::nearest_word(name, known);
-      throw RequestError(cat("sluice ", text_.name, ": unknown option ", name,
-                             near.empty() ? std::string() : cat("; the nearest is ", near), "; ", hint()));
+      throw RequestError(
+          cat(text_.name, ": unknown option ", name, near.empty() ? std::string() : cat("; the nearest is ", near), "; ", hint()));
     }
+  }
+
+  /// Without what only says for which machine to plan and how to show it.
+  static std::vector<std::string> words_of_request(const std::vector<std::string>& arguments) {
+    const auto is_one_of = [](const std::string& word, std::initializer_list<const char*> names) {
+      return std::find(names.begin(), names.end(), word.substr(0, word.find('='))) != names.end();
+    };
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (is_one_of(arguments[i], {"--json", "--dry-run", "--dump-graph"})) continue;
+      if (is_one_of(arguments[i], {"--ranks", "--ranks-per-node", "--machine"})) {
+        if (arguments[i].find('=') == std::string::npos) ++i;
+        continue;
+      }
+      words.push_back(arguments[i]);
+    }
+    return words;
   }
 
   void add_key_options(std::span<const KeyOption> options, const char* group) {
@@ -363,7 +382,9 @@ class VerbParser {
           ->check(number_that("a number above 0", [](double x) { return x > 0; }));
     }
     if (command_.verb == Verb::kPlan) {
-      app_.add_option("--machine", command_.machine_file, "a machine file instead of this machine's profile")->type_name("FILE");
+      app_.add_option("--machine", command_.machine,
+                      "a machine file, or one of configs/machines by name, instead of this machine's profile")
+          ->type_name("M");
     }
   }
 

@@ -14,6 +14,7 @@ class Log {
   struct Options {
     int rank = 0;
     bool quiet = false;
+    bool aside = false;  // notes go to standard error, since standard output holds a result for programs
     bool colour = false;
     std::string file;  // empty: none
   };

@@ -125,7 +125,7 @@ TEST(CommandLine, OtherVerbs) {
   EXPECT_EQ(parse({"profile", "d.json"}).verb, Verb::kProfile);
   const Command plan = parse({"plan", "d.json", "--machine", "m.json", "--ranks", "512", "--ranks-per-node=8", "--json"});
   EXPECT_EQ(plan.verb, Verb::kPlan);
-  EXPECT_EQ(plan.machine_file, "m.json");
+  EXPECT_EQ(plan.machine, "m.json");
   EXPECT_EQ(plan.ranks, 512);
   EXPECT_EQ(plan.ranks_per_node, 8);
   EXPECT_TRUE(plan.json);
