@@ -680,21 +680,25 @@ class Job {
   void report_end(const train::LoopOutcome& outcome) {
     const device::ResidentBytes resident = device::read_resident_bytes();
     const auto arenas = engine_->arena_bytes();
-    // Summed over this node's view of all ranks: planned, resident before the arenas and now, shared pages counted once.
-    std::int64_t planned = 0, before = 0, now = 0;
+    // In the system's peak a page that ranks share counts in each of them. So the peak is what is resident now, such pages divided among
+    // the ranks, and what a rank has given back since its peak.
+    std::int64_t planned = 0, before = 0, now = 0, peak = 0, undivided = 0;
     train::SwapBytes swapped;
     const train::SwapBytes mine = engine_->swap_bytes();
     for (const std::string& rank :
          world_.all_gather(cat(arenas[0] + arenas[1] + engine_->bookkeeping_bytes(), " ", resident_before_.proportional, " ",
-                               resident.proportional, " ", mine.read, " ", mine.written))) {
+                               resident.proportional, " ", mine.read, " ", mine.written, " ",
+                               resident.proportional + std::max<std::int64_t>(0, resident.peak - resident.now), " ", resident.peak))) {
       std::istringstream words(rank);
-      std::int64_t values[5]{};
+      std::int64_t values[7]{};
       for (std::int64_t& value : values) words >> value;
       planned += values[0];
       before += values[1];
       now += values[2];
       swapped.read += values[3];
       swapped.written += values[4];
+      peak += values[5];
+      undivided += values[6];
     }
     if (world_.rank() != 0 || outcome.step_seconds.empty()) return;
     std::vector<double> seconds = outcome.step_seconds;
@@ -713,8 +717,9 @@ class Job {
                     describe_traffic({traffic.read_bytes * ranks, traffic.written_bytes * ranks}, measured)));
     }
     log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned for arenas and graphs, ", format_bytes(before),
-                  " resident before them, ", format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (",
-                  now - planned - before, " of ", now, " bytes)"));
+                  " resident before them, ", format_bytes(now), " resident now, ", format_bytes(peak), " at the peak: unplanned then ",
+                  format_bytes(peak - planned - before), " (", peak - planned - before, " of ", peak,
+                  " bytes); with pages that ranks share counted in each, ", format_bytes(undivided), " at the peak"));
     try {
       write_trace(planned_, *engine_, *trace_, directory_->trace_file());
     } catch (const Error& error) {
