@@ -517,6 +517,10 @@ class Job {
       if (world_.rank() == 0)
         log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ",
                       format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
+      if (start_.step > steps_) {
+        log_.note(cat("the checkpoint is of step ", start_.step, ", past the last one that is asked, ", steps_,
+                      ": there is nothing to train; give more --steps to go on"));
+      }
       return;
     }
     if (configuration_.init != Init::kWeights) return engine_->initialise(configuration_.training.seed);
