@@ -77,10 +77,13 @@ spec::MachineSpec resolve_machine(const std::string& file_or_name) {
 spec::ModelSpec resolve_model(const Configuration& configuration) {
   if (configuration.model_path.empty()) return spec::load_preset(configuration.preset, model_folders());
   if (fs::exists(fs::path(configuration.model_path) / "config.json")) return formats::load_config(configuration.model_path);
+  const auto refuse = [&](const char* what) {
+    throw RequestError(cat(configuration.model_key, ": ", configuration.model_path, ": ", what,
+                           "; give a Hugging Face directory, a run directory or a preset's name"));
+  };
+  if (!fs::is_directory(configuration.model_path)) refuse("no such directory");
   const std::string path = find_newest_whole(configuration.model_path);
-  if (path.empty())
-    throw RequestError(cat(configuration.model_path,
-                           ": no config.json and no whole checkpoint; give a Hugging Face directory, a run directory or a preset's name"));
+  if (path.empty()) refuse("no config.json and no whole checkpoint");
   return spec::model_spec_from_json(checkpoint::read_manifest(path).documents.model, path);
 }
 

@@ -169,7 +169,8 @@ TEST_F(Verbs, PlanAndDryRunTakeThePlanThatIsGiven) {
   EXPECT_THAT(outcome.output, Not(HasSubstr("not taken:")));
   EXPECT_TRUE(
       refused_with(sluice({"plan", area_->config(), "--ranks", "4", "--plan", area_->plan()}), 2, {"it is for 2 ranks, here are 4"}));
-  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3, {"no-plan.json"}));
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3,
+                           {"--plan: ", "no-plan.json", "No such file", "leave it out"}));
   const std::string stage = std::to_string(1 - json::parse(std::ifstream(area_->plan())).at("plan").at("zero_stage").get<int>() % 2);
   EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "2", "--plan", area_->plan(), "--set",
                                    "zero_optimization.stage=" + stage, "--pin", "zero_optimization.stage"}),
