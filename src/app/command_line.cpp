@@ -65,7 +65,7 @@ constexpr auto kRunOptions = std::to_array<KeyOption>({
     {"ignore", "sluice.ignore", Takes::kList, "KEY", "go on without this key of DeepSpeed's; results may differ"},
     {"dry-run", "sluice.dry_run", Takes::kSwitch, "", "plan and print, train nothing"},
     {"reprofile", "sluice.reprofile", Takes::kSwitch, "", "measure the machine again"},
-    {"dump-graph", "sluice.dump_graph", Takes::kSwitch, "", "write the step graph beside the plan"},
+    {"dump-graph", "sluice.dump_graph", Takes::kSwitch, "", "print the step graph as well"},
 });
 
 constexpr const char* kDataGroup = "The data (keys of \"sluice\")";
@@ -146,14 +146,35 @@ const VerbText& text_of(Verb verb) {
   return *found;
 }
 
-std::string overview(const std::string& version) {
-  std::string text = cat("sluice ", version, " trains large language models on few GPUs, or on none.\n\nUsage: sluice VERB [options]\n\n");
+/// A first word that another one follows.
+bool is_group(const std::string& word) {
+  return word == "config" || word == "checkpoint" || word == "data";
+}
+
+/// The verbs of a group with their summaries, or of all where `group` is empty.
+std::string list_of_verbs(const std::string& group) {
+  std::string text;
   for (const VerbText& verb : kVerbs) {
     std::string name = verb.name;
+    if (!group.empty() && !name.starts_with(group + " ")) continue;
     name.resize(18, ' ');
     text += cat("  ", name, "  ", verb.summary, "\n");
   }
-  return text + "\n`sluice VERB --help` shows a verb's options and examples. --version prints the version.\n";
+  return text;
+}
+
+std::string overview(const std::string& version) {
+  return cat("sluice ", version, " trains large language models on few GPUs, or on none.\n\nUsage: sluice VERB [options]\n\n",
+             list_of_verbs({}), "\n`sluice VERB --help` shows a verb's options and examples. --version prints the version.\n");
+}
+
+std::string overview_of_group(const std::string& group) {
+  return cat("Usage: sluice ", group, " VERB [options]\n\n", list_of_verbs(group), "\n`sluice ", group,
+             " VERB --help` shows a verb's options and examples.\n");
+}
+
+bool is_help(const std::string& argument) {
+  return argument == "--help" || argument == "-h" || argument == "help";
 }
 
 bool is_option(const std::string& argument) {
@@ -225,13 +246,14 @@ Verb take_verb(std::vector<std::string>& arguments) {
         cat(what, near.empty() ? std::string() : cat("; the nearest is \"", near, "\""), "; verbs: ", all_verbs(), "; see sluice --help"));
   };
   for (const char* absent : {"launch", "report"}) {
-    if (first == absent) throw RequestError(cat("sluice ", absent, " is not in this version of Sluice; verbs: ", all_verbs()));
+    if (first == absent) throw RequestError(cat(absent, " is not in this version of Sluice; verbs: ", all_verbs()));
   }
+  if (first == "simulate") throw RequestError("simulate is part of plan, which predicts the step's time; see sluice plan --help");
   std::string word = first;
-  if (first == "config" || first == "checkpoint" || first == "data") {
-    if (arguments.size() < 2 || arguments[1].starts_with("-")) throw refuse(first, cat("sluice ", first, " needs a second word"));
+  if (is_group(first)) {
+    if (arguments.size() < 2 || arguments[1].starts_with("-")) throw refuse(first, cat(first, " needs a second word"));
     if (first == "checkpoint" && arguments[1] == "import") {
-      throw RequestError(cat("sluice checkpoint ", arguments[1], " is not in this version of Sluice; verbs: ", all_verbs()));
+      throw RequestError(cat("checkpoint ", arguments[1], " is not in this version of Sluice; verbs: ", all_verbs()));
     }
     word = cat(first, " ", arguments[1]);
   }
@@ -294,7 +316,7 @@ class VerbParser {
     } catch (const CLI::ParseError& error) {
       std::string what = error.what();
       std::replace(what.begin(), what.end(), '\n', ' ');
-      throw RequestError(cat("sluice ", text_.name, ": ", what, "; ", hint()));
+      throw RequestError(cat(text_.name, ": ", what, "; ", hint()));
     }
     collect();
     return std::move(command_);
@@ -441,10 +463,10 @@ class VerbParser {
   void collect() {
     if (command_.verb == Verb::kGenerate) {
       if ((app_.count("--prompt") > 0) == (app_.count("--prompt-tokens") > 0)) {
-        throw RequestError(cat("sluice generate needs one of --prompt and --prompt-tokens; ", hint()));
+        throw RequestError(cat("generate needs one of --prompt and --prompt-tokens; ", hint()));
       }
       if (command_.generate.chat && app_.count("--prompt-tokens") > 0) {
-        throw RequestError(cat("sluice generate: --chat frames a text and can't frame --prompt-tokens; give --prompt; ", hint()));
+        throw RequestError(cat("generate: --chat frames a text and can't frame --prompt-tokens; give --prompt; ", hint()));
       }
       return;
     }
@@ -476,7 +498,7 @@ class VerbParser {
     }
     const ConfigurationRequest& request = command_.request;
     if (command_.verb == Verb::kConfigCheck && request.file.empty() && request.settings.empty() && request.trainer.empty()) {
-      throw RequestError(cat("sluice config check needs a file or options to check; ", hint()));
+      throw RequestError(cat("config check needs a file or options to check; ", hint()));
     }
   }
 
@@ -515,7 +537,8 @@ class VerbParser {
 Command parse_command_line(const std::vector<std::string>& arguments, const std::string& version) {
   std::vector<std::string> rest = normalised(arguments);
   if (rest.empty()) throw RequestError(cat("no verb is given; verbs: ", all_verbs(), "; see sluice --help"));
-  if (rest.front() == "--help" || rest.front() == "-h" || rest.front() == "help") return {.verb = Verb::kText, .text = overview(version)};
+  if (is_help(rest.front())) return {.verb = Verb::kText, .text = overview(version)};
+  if (rest.size() > 1 && is_group(rest[0]) && is_help(rest[1])) return {.verb = Verb::kText, .text = overview_of_group(rest[0])};
   if (rest.front() == "--version") return {.verb = Verb::kText, .text = cat("sluice ", version, "\n")};
   if (rest.front().starts_with("-")) {
     throw RequestError(cat("found ", rest.front(), " before a verb; verbs: ", all_verbs(), "; see sluice --help"));

@@ -251,6 +251,8 @@ void write_trace(const Planned& planned, const train::Engine& engine, const prof
 int plan_command(const Command& command) {
   const std::int64_t ranks = command.ranks.value_or(1);
   Configuration configuration = load_configuration(command.request, ranks, Demand::kPlan);
+  if (command.json && configuration.dump_graph)
+    throw RequestError("--json and --dump-graph (sluice.dump_graph) both fill standard output; keep one of them");
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
   Log log({.quiet = command.json});

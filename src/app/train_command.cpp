@@ -296,9 +296,9 @@ class Job {
     record.versions = {{"sluice", SLUICE_VERSION}, {"mpi", comm::mpi_library_version()}, {"kernels", ops::library_versions()}};
     directory_->write_run(record);
     const data::Corpus& corpus = corpora_->train();
-    const std::size_t files = corpus.files().size();
+    const auto files = static_cast<std::int64_t>(corpus.files().size());
     log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus.tokens()),
-                  " ", corpus.tokenizer(), " tokens in ", files, " file", files == 1 ? "" : "s", ", ", steps_, " steps of ",
+                  " tokens (", corpus.tokenizer(), ") in ", counted(files, "file"), ", ", steps_, " steps of ",
                   configuration_.training.batch.global_batch, " x ", configuration_.training.batch.sequence_length, " tokens"));
     log_.note(cat("run directory ", directory_->path()));
     for (const std::string& note : corpora_->describe()) log_.note(note);
@@ -788,9 +788,10 @@ int dry_run(const Command& given, const Environment& environment) {
     corpora.open("");
     const data::Corpus& corpus = corpora.train();
     corpus.check(0, corpus.tokens());
-    std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()),
-                corpus.tokenizer().c_str(), corpus.files().size(), static_cast<long long>(corpora.sampler().samples_per_epoch()),
-                static_cast<long long>(configuration.training.batch.sequence_length));
+    std::printf("data: %s (%s) in %s, %s of %s an epoch\n", counted(corpus.tokens(), "token").c_str(), corpus.tokenizer().c_str(),
+                counted(static_cast<std::int64_t>(corpus.files().size()), "file").c_str(),
+                counted(corpora.sampler().samples_per_epoch(), "sample").c_str(),
+                counted(configuration.training.batch.sequence_length, "token").c_str());
     for (const std::string& line : corpora.describe()) std::printf("%s\n", line.c_str());
   }
   std::printf("%s\n", describe_sample(corpora.first_preview(), false).c_str());

@@ -104,7 +104,7 @@ TEST_F(Verbs, PlanAndDryRunStartNoMpi) {
   dry.environment["OMPI_MCA_pml"] = "nonsense";
   outcome = run_program(dry);
   ASSERT_TRUE(ended_with(outcome, 0));
-  EXPECT_THAT(outcome.output, HasSubstr("15001 bytes tokens"));
+  EXPECT_THAT(outcome.output, HasSubstr("data: 15001 tokens (bytes) in 1 file, "));
   EXPECT_THAT(outcome.output, HasSubstr("2 ranks; zero_stage"));
   EXPECT_FALSE(fs::exists(*area_ / "dry"));
 
@@ -185,6 +185,8 @@ TEST_F(Verbs, PlanDumpsTheGraphOfTheStep) {
   const ProgramOutcome outcome = sluice({"plan", area_->config(), "--machine", machine, "--ranks", "2", "--dump-graph"});
   ASSERT_TRUE(ended_with(outcome, 0));
   for (const char* kind : {"load", "agree", "compute", "scatter", "norm", "update"}) EXPECT_THAT(outcome.output, HasSubstr(kind));
+  EXPECT_TRUE(
+      refused_with(sluice({"plan", area_->config(), "--machine", machine, "--json", "--dump-graph"}), 2, {"--json", "--dump-graph"}));
 }
 
 TEST_F(Verbs, ProfileIsAMachineFileThatPlanReads) {
