@@ -65,7 +65,7 @@ constexpr auto kRunOptions = std::to_array<KeyOption>({
     {"ignore", "sluice.ignore", Takes::kList, "KEY", "go on without this key of DeepSpeed's; results may differ"},
     {"dry-run", "sluice.dry_run", Takes::kSwitch, "", "plan and print, train nothing"},
     {"reprofile", "sluice.reprofile", Takes::kSwitch, "", "measure the machine again"},
-    {"dump-graph", "sluice.dump_graph", Takes::kSwitch, "", "write the step graph beside the plan"},
+    {"dump-graph", "sluice.dump_graph", Takes::kSwitch, "", "print the step graph as well"},
 });
 
 constexpr const char* kDataGroup = "The data (keys of \"sluice\")";
@@ -104,12 +104,13 @@ constexpr auto kVerbs = std::to_array<VerbText>({
      "  sluice train --model gpt2-124m --data book.txt --steps 100 --train-batch-size 8 --learning-rate 3e-4\n"
      "  sluice train demo.json --dry-run --ranks 8\n"
      "  sluice train big.json --device-memory 300MiB --host-memory 1GiB --nvme-path /scratch\n"},
-    {Verb::kProfile, "profile", "Measures this machine for a model's shapes and writes a machine file.",
+    {Verb::kProfile, "profile", "Measures this machine for a model's shapes; --json prints a machine file for plan.",
      "  mpirun -n 2 sluice profile demo.json\n"
+     "  mpirun -n 2 sluice profile demo.json --json > machine.json\n"
      "  mpirun -n 2 sluice profile demo.json --nvme-path /nvme0 --nvme-path /nvme1\n"},
     {Verb::kPlan, "plan", "Finds the plan for a machine and says why; starts no MPI.",
      "  sluice plan demo.json --ranks 2\n"
-     "  sluice plan demo.json --machine configs/machines/NAME.json --ranks 512 --ranks-per-node 8\n"},
+     "  sluice plan demo.json --machine dgx-a100-40gb --ranks 512 --ranks-per-node 8\n"},
     {Verb::kConfigCheck, "config check", "Says what becomes of every key of a configuration.",
      "  sluice config check ds_config.json\n"
      "  sluice config check demo.json --ranks 4 --learning_rate 1e-4 --json\n"},
@@ -146,14 +147,35 @@ const VerbText& text_of(Verb verb) {
   return *found;
 }
 
-std::string overview(const std::string& version) {
-  std::string text = cat("sluice ", version, " trains large language models on few GPUs, or on none.\n\nUsage: sluice VERB [options]\n\n");
+/// A first word that another one follows.
+bool is_group(const std::string& word) {
+  return word == "config" || word == "checkpoint" || word == "data";
+}
+
+/// The verbs of a group with their summaries, or of all where `group` is empty.
+std::string list_of_verbs(const std::string& group) {
+  std::string text;
   for (const VerbText& verb : kVerbs) {
     std::string name = verb.name;
+    if (!group.empty() && !name.starts_with(group + " ")) continue;
     name.resize(18, ' ');
     text += cat("  ", name, "  ", verb.summary, "\n");
   }
-  return text + "\n`sluice VERB --help` shows a verb's options and examples. --version prints the version.\n";
+  return text;
+}
+
+std::string overview(const std::string& version) {
+  return cat("sluice ", version, " trains large language models on few GPUs, or on none.\n\nUsage: sluice VERB [options]\n\n",
+             list_of_verbs({}), "\n`sluice VERB --help` shows a verb's options and examples. --version prints the version.\n");
+}
+
+std::string overview_of_group(const std::string& group) {
+  return cat("Usage: sluice ", group, " VERB [options]\n\n", list_of_verbs(group), "\n`sluice ", group,
+             " VERB --help` shows a verb's options and examples.\n");
+}
+
+bool is_help(const std::string& argument) {
+  return argument == "--help" || argument == "-h" || argument == "help";
 }
 
 bool is_option(const std::string& argument) {
@@ -225,13 +247,14 @@ Verb take_verb(std::vector<std::string>& arguments) {
         cat(what, near.empty() ? std::string() : cat("; the nearest is \"", near, "\""), "; verbs: ", all_verbs(), "; see sluice --help"));
   };
   for (const char* absent : {"launch", "report"}) {
-    if (first == absent) throw RequestError(cat("sluice ", absent, " is not in this version of Sluice; verbs: ", all_verbs()));
+    if (first == absent) throw RequestError(cat(absent, " is not in this version of Sluice; verbs: ", all_verbs()));
   }
+  if (first == "simulate") throw RequestError("simulate is part of plan, which predicts the step's time; see sluice plan --help");
   std::string word = first;
-  if (first == "config" || first == "checkpoint" || first == "data") {
-    if (arguments.size() < 2 || arguments[1].starts_with("-")) throw refuse(first, cat("sluice ", first, " needs a second word"));
+  if (is_group(first)) {
+    if (arguments.size() < 2 || arguments[1].starts_with("-")) throw refuse(first, cat(first, " needs a second word"));
     if (first == "checkpoint" && arguments[1] == "import") {
-      throw RequestError(cat("sluice checkpoint ", arguments[1], " is not in this version of Sluice; verbs: ", all_verbs()));
+      throw RequestError(cat("checkpoint ", arguments[1], " is not in this version of Sluice; verbs: ", all_verbs()));
     }
     word = cat(first, " ", arguments[1]);
   }
@@ -285,6 +308,7 @@ class VerbParser {
 
   Command parse(const std::vector<std::string>& arguments) {
     refuse_unknown(arguments);
+    command_.request_words = words_of_request(arguments);
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
     try {
       app_.parse(reversed);
@@ -293,7 +317,7 @@ class VerbParser {
     } catch (const CLI::ParseError& error) {
       std::string what = error.what();
       std::replace(what.begin(), what.end(), '\n', ' ');
-      throw RequestError(cat("sluice ", text_.name, ": ", what, "; ", hint()));
+      throw RequestError(cat(text_.name, ": ", what, "; ", hint()));
     }
     collect();
     return std::move(command_);
@@ -313,9 +337,26 @@ class VerbParser {
       const std::string name = argument.substr(0, argument.find('='));
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       const std::string near = spec::nearest_word(name, known);
-      throw RequestError(cat("sluice ", text_.name, ": unknown option ", name,
-                             near.empty() ? std::string() : cat("; the nearest is ", near), "; ", hint()));
+      throw RequestError(
+          cat(text_.name, ": unknown option ", name, near.empty() ? std::string() : cat("; the nearest is ", near), "; ", hint()));
     }
+  }
+
+  /// Without what only says for which machine to plan and how to show it.
+  static std::vector<std::string> words_of_request(const std::vector<std::string>& arguments) {
+    const auto is_one_of = [](const std::string& word, std::initializer_list<const char*> names) {
+      return std::find(names.begin(), names.end(), word.substr(0, word.find('='))) != names.end();
+    };
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (is_one_of(arguments[i], {"--json", "--dry-run", "--dump-graph"})) continue;
+      if (is_one_of(arguments[i], {"--ranks", "--ranks-per-node", "--machine"})) {
+        if (arguments[i].find('=') == std::string::npos) ++i;
+        continue;
+      }
+      words.push_back(arguments[i]);
+    }
+    return words;
   }
 
   void add_key_options(std::span<const KeyOption> options, const char* group) {
@@ -364,7 +405,9 @@ class VerbParser {
           ->check(number_that("a number above 0", [](double x) { return x > 0; }));
     }
     if (command_.verb == Verb::kPlan) {
-      app_.add_option("--machine", command_.machine_file, "a machine file instead of this machine's profile")->type_name("FILE");
+      app_.add_option("--machine", command_.machine,
+                      "a machine file, or one of configs/machines by name, instead of this machine's profile")
+          ->type_name("M");
     }
   }
 
@@ -421,10 +464,10 @@ class VerbParser {
   void collect() {
     if (command_.verb == Verb::kGenerate) {
       if ((app_.count("--prompt") > 0) == (app_.count("--prompt-tokens") > 0)) {
-        throw RequestError(cat("sluice generate needs one of --prompt and --prompt-tokens; ", hint()));
+        throw RequestError(cat("generate needs one of --prompt and --prompt-tokens; ", hint()));
       }
       if (command_.generate.chat && app_.count("--prompt-tokens") > 0) {
-        throw RequestError(cat("sluice generate: --chat frames a text and can't frame --prompt-tokens; give --prompt; ", hint()));
+        throw RequestError(cat("generate: --chat frames a text and can't frame --prompt-tokens; give --prompt; ", hint()));
       }
       return;
     }
@@ -456,7 +499,7 @@ class VerbParser {
     }
     const ConfigurationRequest& request = command_.request;
     if (command_.verb == Verb::kConfigCheck && request.file.empty() && request.settings.empty() && request.trainer.empty()) {
-      throw RequestError(cat("sluice config check needs a file or options to check; ", hint()));
+      throw RequestError(cat("config check needs a file or options to check; ", hint()));
     }
   }
 
@@ -495,7 +538,8 @@ class VerbParser {
 Command parse_command_line(const std::vector<std::string>& arguments, const std::string& version) {
   std::vector<std::string> rest = normalised(arguments);
   if (rest.empty()) throw RequestError(cat("no verb is given; verbs: ", all_verbs(), "; see sluice --help"));
-  if (rest.front() == "--help" || rest.front() == "-h" || rest.front() == "help") return {.verb = Verb::kText, .text = overview(version)};
+  if (is_help(rest.front())) return {.verb = Verb::kText, .text = overview(version)};
+  if (rest.size() > 1 && is_group(rest[0]) && is_help(rest[1])) return {.verb = Verb::kText, .text = overview_of_group(rest[0])};
   if (rest.front() == "--version") return {.verb = Verb::kText, .text = cat("sluice ", version, "\n")};
   if (rest.front().starts_with("-")) {
     throw RequestError(cat("found ", rest.front(), " before a verb; verbs: ", all_verbs(), "; see sluice --help"));

@@ -50,9 +50,10 @@ struct Command {
   Verb verb = Verb::kText;
   std::string text;
   ConfigurationRequest request;                // train, profile, plan, config check
+  std::vector<std::string> request_words;      // the words that say it, for advice that repeats them
   std::optional<std::int64_t> ranks;           // --ranks: to plan for, where MPI does not say (plan, config check, train --dry-run)
   std::optional<std::int64_t> ranks_per_node;  // likewise; absent: all on one node
-  std::string machine_file;                    // plan: instead of this machine's profile
+  std::string machine;                         // plan: a machine file or a name, instead of this machine's profile
   std::string path;    // checkpoint verbs: a run directory, its checkpoints or one of them; data tokenize: the files to be written
   bool quick = false;  // checkpoint verify: sizes and structure only
   bool json = false;

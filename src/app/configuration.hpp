@@ -105,12 +105,14 @@ struct BatchKeys {
 };
 
 struct Configuration {
-  std::string source;      // the file, or "" without one
-  std::string preset;      // of the model; exactly one of preset and model_path is set where a model is given
-  std::string model_path;  // a Hugging Face directory, a run directory or a checkpoint
+  std::string source;                 // the file, or "" without one
+  std::string preset;                 // of the model; exactly one of preset and model_path is set where a model is given
+  std::string model_path;             // a Hugging Face directory, a run directory or a checkpoint
+  std::string model_key = "--model";  // what named it, with its place
   Init init = Init::kScratch;
   std::vector<std::string> train_data;
   std::vector<std::string> valid_data;
+  std::string train_key, valid_key;  // what named them, with its place
   DataOrder order = DataOrder::kShuffled;
   double valid_fraction = 0;  // of the training documents, held out for evaluation; 0: none
   std::string tokenizer;      // "bytes" or a directory; empty: the model directory's own, else bytes
@@ -150,6 +152,7 @@ struct Configuration {
   ResumeMode resume = ResumeMode::kAuto;
   std::string resume_path;
   std::string plan_file;
+  std::string plan_key;  // what named it, with its place
   std::vector<std::string> pins;
   bool dry_run = false;
   bool reprofile = false;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -193,6 +195,7 @@ KeyTree::KeyTree(const ConfigurationRequest& request, Examination& result)
     std::string text;
     std::error_code too_long;  // for a file's name: what launchers pass as base64 often is
     std::ifstream file(request.file, std::ios::binary);
+    const int error = errno;  // of opening
     if (file && !std::filesystem::is_directory(request.file)) {
       tree_->source = request.file;
       text.assign(std::istreambuf_iterator<char>(file), {});
@@ -200,7 +203,9 @@ KeyTree::KeyTree(const ConfigurationRequest& request, Examination& result)
       tree_->source = "the configuration given as base64";
       text = *decoded;
     } else {
-      throw EnvironmentError(cat(request.file, ": can't be opened; give the path of a configuration file (JSON)"));
+      const bool is_folder = std::filesystem::is_directory(request.file, too_long);
+      throw EnvironmentError(cat("the configuration: ", request.file, ": ", is_folder ? std::strerror(EISDIR) : std::strerror(error),
+                                 "; give the path of a configuration file (JSON)"));
     }
     config.source = tree_->source;
     const TolerantJson tolerant = read_tolerant_json(text, tree_->source);

@@ -173,6 +173,7 @@ void read_placement(Reading& reading) {
   config.host_memory_bytes = keys.bytes("sluice.memory.host");
   if (const auto threads = keys.whole("sluice.threads", 1, 4096)) config.threads = *threads;
   if (const auto plan = keys.text("sluice.plan")) config.plan_file = *plan;
+  config.plan_key = keys.where("sluice.plan");
   for (const std::string& pin : keys.texts("sluice.pin")) read_pin(reading, with_underscores(pin));
   note_hints(keys, config);
 }

@@ -26,6 +26,7 @@ void read_model(Reading& reading) {
   if (preset && path) keys.problem("sluice.model", "has both preset and path; keep one of them");
   if (path && !preset) {
     config.model_path = *path;
+    config.model_key = keys.where("sluice.model");
     config.init = Init::kWeights;
   } else if (preset) {
     config.preset = *preset;
@@ -58,6 +59,8 @@ void read_data(Reading& reading) {
   Configuration& config = reading.config;
   config.train_data = keys.texts("sluice.data.train");
   config.valid_data = keys.texts("sluice.data.valid");
+  config.train_key = keys.where("sluice.data.train");
+  config.valid_key = keys.where("sluice.data.valid");
   if (config.train_data.empty()) {
     reading.result.missing_for_training.emplace_back("no training data is given; give --data FILE or write sluice.data.train");
   }

@@ -8,6 +8,7 @@
 
 #include "app/corpora_impl.hpp"
 #include "app/export.hpp"
+#include "app/session.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/file.hpp"
@@ -123,7 +124,9 @@ std::vector<Corpora::Impl::Part*> Corpora::Impl::parts() {
 
 void Corpora::Impl::find(Part& part, const std::vector<std::string>& patterns) const {
   part.options = options_of(configuration, patterns);
-  part.files = data::find_files(patterns);
+  const bool is_validation = validation && &part == &*validation;
+  part.files = named_input(is_validation ? configuration.valid_key : configuration.train_key, "give files that are there and may be read",
+                           [&] { return data::find_files(patterns); });
 }
 
 void Corpora::Impl::open_for_showing() {
@@ -148,7 +151,9 @@ void Corpora::Impl::open_template(const Part& part) {
     // The byte tokenizer's end of document has no text, so a template can't write it.
     auto variables = text.folder.empty() ? std::map<std::string, std::string>() : formats::special_tokens(text.folder);
     const std::string& path = configuration.chat_template;
-    chat = std::make_unique<formats::ChatTemplate>(read_text(path, kLargestTemplateFile), path, variables);
+    const std::string source = named_input("sluice.data.chat_template", "give a file with a chat template in it",
+                                           [&] { return read_text(path, kLargestTemplateFile); });
+    chat = std::make_unique<formats::ChatTemplate>(source, path, variables);
     add_file(path);
   } else if (!text.folder.empty()) {
     chat = formats::open_chat_template(text.folder);

@@ -23,4 +23,9 @@ bool is_later_rank(const Environment& environment);
 /// How many ranks the launcher started, going by the same variables; none where none says so.
 std::optional<std::int64_t> launched_ranks(const Environment& environment);
 
+/// The width of the terminal on which somebody sees this process's standard output; none where nobody does, or where that can't be known.
+/// Open MPI gives a rank a terminal even where its own output goes to a file, so of a launched one its launcher's standard output has to be
+/// a terminal as well: that of the nearest process above it that is no rank itself. A launcher's daemon on another node has none.
+std::optional<int> watched_columns(const Environment& environment);
+
 }  // namespace sluice::app

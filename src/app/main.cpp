@@ -1,4 +1,5 @@
-// The program: command line in, exit code out. The only catch of everything that is thrown.
+// The program: command line in, exit code out. Catches what is thrown before MPI is up and what the verbs let pass; `train`
+// and `profile` end their ranks themselves, since what one of them throws has to end the others.
 
 #include <cstdio>
 #include <exception>

@@ -1,6 +1,9 @@
 #include "app/planning.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -160,6 +163,26 @@ void print(const std::string& text) {
   if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
 }
 
+/// As a shell takes it for one word.
+std::string quoted(const std::string& word) {
+  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("-_=./,:+@%", c) != nullptr;
+  });
+  if (is_plain) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+/// What measures a request's ranks together and plans it for them, to be copied into a shell.
+std::string commands_that_measure(const Command& command, std::int64_t ranks) {
+  std::string words;
+  for (const std::string& word : command.request_words) words += " " + quoted(word);
+  const std::string per_node = command.ranks_per_node ? cat(" --ranks-per-node ", *command.ranks_per_node) : std::string();
+  return cat("mpirun -n ", ranks, " sluice profile --json", words, " > machine.json && sluice plan", words,
+             " --machine machine.json --ranks ", ranks, per_node);
+}
+
 }  // namespace
 
 Planned plan_run(comm::Communicator& world, const PlanningRequest& request, Log& log) {
@@ -231,6 +254,8 @@ int plan_command(const Command& command) {
   if (configuration.dry_run) {
     if (const auto batch = RunDirectory(configuration.output).global_batch()) keep_global_batch(configuration, *batch);
   }
+  if (command.json && configuration.dump_graph)
+    throw RequestError("--json and --dump-graph (sluice.dump_graph) both fill standard output; keep one of them");
   const spec::ModelSpec model = resolve_model(configuration);
   settle_model(configuration, model);
   Log log({.quiet = command.json});
@@ -240,14 +265,14 @@ int plan_command(const Command& command) {
   spec::MachineSpec machine;
   spec::Budget budget;
   int threads = threads_per_rank(configuration.threads, on_node, facts.cores, facts);
-  if (!command.machine_file.empty()) {
-    machine = spec::machine_spec_from_json(read_text(command.machine_file), command.machine_file);
+  if (!command.machine.empty()) {
+    machine = resolve_machine(command.machine);
     if (command.ranks_per_node) machine.ranks_per_node = on_node;
     budget.device_bytes = configuration.device_memory_bytes.value_or(machine.device_bytes);
     budget.host_bytes = configuration.host_memory_bytes.value_or(machine.host_bytes);
     if (!configuration.nvme_paths.empty()) {
       if (machine.disk.read_bytes_per_second <= 0 || machine.disk.write_bytes_per_second <= 0) {
-        throw RequestError(cat(command.machine_file,
+        throw RequestError(cat("--machine ", command.machine,
                                ": says nothing about a disk (key \"disk\"), which --nvme-path needs; add it, or make the file with sluice "
                                "profile --nvme-path DIR there"));
       }
@@ -269,8 +294,8 @@ int plan_command(const Command& command) {
     if (command.json && !measurement.unsteady.empty()) log.warn(cat("profile: ", measurement.unsteady));  // else told already
     if (ranks > 1) {
       log.warn(cat("one rank measured this machine without MPI: what ", ranks,
-                   " ranks exchange has no price here, and each takes some 10 MiB more. For the plan of a run: mpirun -n ", ranks,
-                   " sluice profile > machine.json, and then sluice plan --machine machine.json"));
+                   " ranks exchange has no price here, and each takes some 10 MiB more. For the plan of a run: ",
+                   commands_that_measure(command, ranks)));
     }
     machine = measurement.machine;
     machine.ranks_per_node = on_node;
@@ -314,7 +339,7 @@ int profile_command(const Command& command) {
   comm::MpiEnvironment mpi;
   const auto world = mpi.world();
   device::flush_denormals_on_this_thread();
-  Log log({.rank = world->rank(), .quiet = command.json});
+  Log log({.rank = world->rank(), .aside = command.json});
   try {
     Configuration configuration;
     spec::ModelSpec model;
@@ -332,8 +357,11 @@ int profile_command(const Command& command) {
     const profile::Measurement measurement = profile_of(*world, configuration, model, threads, job, {}, log);
     if (world->rank() != 0) return 0;
     for (const std::string& warning : measurement.disk.warnings) log.warn(warning);
-    if (command.json && !measurement.unsteady.empty()) log.warn(cat("profile: ", measurement.unsteady));  // else told already
-    print(spec::to_json(measurement.machine));
+    if (command.json) {
+      print(spec::to_json(measurement.machine));
+    } else {
+      log.note("profile: --json prints it as a machine file, for sluice plan --machine FILE");
+    }
     return 0;
   } catch (const Error& error) {
     if (!error.is_agreed() || world->rank() == 0) log.error(error.what());

@@ -39,7 +39,7 @@ void write_trace(const Planned& planned, const train::Engine& engine, const prof
 /// `plan` and `train --dry-run`: search and explain, without MPI and without writing anything but what measuring needs. Returns the exit
 /// code.
 int plan_command(const Command& command);
-/// `profile`: measure this machine with all ranks and print or write the machine file.
+/// `profile`: measure this machine with all ranks and say what was found, or with --json print the machine file.
 int profile_command(const Command& command);
 
 }  // namespace sluice::app

@@ -1,5 +1,6 @@
 #include "app/progress.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -20,7 +21,44 @@ std::string fixed(double value, int decimals) {
   return buffer;
 }
 
+std::string joined(const std::vector<LinePart>& parts, const char* between, bool in_brief = false) {
+  std::string line;
+  for (const LinePart& part : parts) line += cat(line.empty() ? "" : between, in_brief && !part.brief.empty() ? part.brief : part.text);
+  return line;
+}
+
+/// "1.20 GiB" as "1.20G".
+std::string brief_bytes(std::int64_t bytes) {
+  std::string text = format_bytes(bytes);
+  text.erase(text.find(' '), 1);
+  if (text.ends_with("iB")) text.resize(text.size() - 2);
+  return text;
+}
+
+/// "device 1.20 GiB, host 3.00 MiB", and in brief "dev 1.20G host 3.00M".
+LinePart memory_part(const std::array<std::int64_t, spec::kTierCount>& bytes, int priority) {
+  LinePart part{priority, cat("device ", format_bytes(bytes[0])), cat("dev ", brief_bytes(bytes[0]))};
+  for (std::size_t t = 1; t < bytes.size(); ++t) {
+    if (bytes[t] == 0) continue;
+    const std::string_view tier = spec::name_of(static_cast<spec::Tier>(t));
+    part.text += cat(", ", tier, " ", format_bytes(bytes[t]));
+    part.brief += cat(" ", tier, " ", brief_bytes(bytes[t]));
+  }
+  return part;
+}
+
 }  // namespace
+
+std::string fitted_line(std::vector<LinePart> parts, std::size_t columns) {
+  for (;;) {
+    for (std::string line : {joined(parts, "  "), joined(parts, " "), joined(parts, " ", true)}) {
+      if (line.size() <= columns) return line;
+    }
+    if (parts.size() == 1) return joined(parts, " ", true);
+    parts.erase(
+        std::max_element(parts.begin() + 1, parts.end(), [](const LinePart& a, const LinePart& b) { return a.priority < b.priority; }));
+  }
+}
 
 Progress::Progress(const Options& options, Log& log, MetricsFile* metrics, train::StopSource& stop,
                    std::function<void(std::int64_t, const checkpoint::CommitResult*)> on_state)
@@ -65,26 +103,40 @@ void Progress::on_step(const train::StepMetrics& m) {
     log_.warn(cat("step ", m.step, " changes nothing: ", m.why_skipped));
   }
   mean_seconds_ = mean_seconds_ == 0 ? m.step_seconds : 0.9 * mean_seconds_ + 0.1 * m.step_seconds;
-  const std::string line =
-      cat("step ", m.step, "/", options_.steps, "  loss ", fixed(m.loss, 4), "  |g| ", fixed(m.grad_norm, 3), "  lr ", m.learning_rate,
-          "  ", format_seconds(m.step_seconds), "/step  ", fixed(m.tokens_per_second, m.tokens_per_second < 100 ? 1 : 0), " tokens/s  ",
-          options_.memory,
-          m.step < options_.steps ? cat("  left ", format_seconds(mean_seconds_ * static_cast<double>(options_.steps - m.step))) : "");
-  if (options_.terminal) {
-    const std::int64_t now = now_ns();
-    if (now - last_shown_ns_ < kRewriteEveryNs && m.step != options_.steps) return;
-    last_shown_ns_ = now;
-    std::printf("\r\033[K%s", line.c_str());
-    std::fflush(stdout);
-    line_open_ = true;
-    return;
-  }
-  // Without a wish of the user's a log gets at most a line a second.
+  std::vector<LinePart> parts = {
+      {0, cat("step ", m.step, "/", options_.steps), cat(m.step, "/", options_.steps)},
+      {1, cat("loss ", fixed(m.loss, 4))},
+      {6, cat("|g| ", fixed(m.grad_norm, 3))},
+      {7, cat("lr ", m.learning_rate)},
+      {4, cat(format_seconds(m.step_seconds), "/step"), format_seconds(m.step_seconds)},
+      {3, cat(fixed(m.tokens_per_second, m.tokens_per_second < 100 ? 1 : 0), " tokens/s")},
+      memory_part(options_.tier_bytes, 5),
+  };
+  if (m.step < options_.steps)
+    parts.push_back({2, cat("left ", format_seconds(mean_seconds_ * static_cast<double>(options_.steps - m.step)))});
+  if (is_due(m.step)) options_.columns ? log_.record(joined(parts, "  ")) : log_.note(joined(parts, "  "));
+  if (options_.columns) rewrite(std::move(parts), m.step);
+}
+
+/// Without a wish of the user's a log gets at most a line a second.
+bool Progress::is_due(std::int64_t step) {
   const std::int64_t now = now_ns();
-  const bool due = options_.print_interval > 0 ? m.step % options_.print_interval == 0 : now - last_shown_ns_ >= kLineEveryNs;
-  if (!due && m.step != options_.first_step + 1 && m.step != options_.steps) return;
+  const bool due = options_.print_interval > 0 ? step % options_.print_interval == 0 : now - last_shown_ns_ >= kLineEveryNs;
+  if (!due && step != options_.first_step + 1 && step != options_.steps) return false;
   last_shown_ns_ = now;
-  log_.note(line);
+  return true;
+}
+
+void Progress::rewrite(std::vector<LinePart> parts, std::int64_t step) {
+  const std::int64_t now = now_ns();
+  if (now - last_rewrite_ns_ < kRewriteEveryNs && step != options_.steps) return;
+  const std::optional<int> columns = options_.columns();
+  if (!columns) return;  // who watched has gone
+  last_rewrite_ns_ = now;
+  // A wrapped line could not be rewritten, and some terminals wrap once the last column is full.
+  std::printf("\r\033[K%s", fitted_line(std::move(parts), static_cast<std::size_t>(*columns - 1)).c_str());
+  std::fflush(stdout);
+  line_open_ = true;
 }
 
 void Progress::on_evaluation(const train::EvaluationMetrics& m) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "app/configuration_keys.hpp"
 #include "base/error.hpp"
+#include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/catalog.hpp"
 #include "formats/config_json.hpp"
@@ -29,27 +31,59 @@ std::string find_newest_whole(const std::string& path) {
   return newest;
 }
 
-}  // namespace
-
-std::vector<std::string> model_folders() {
+/// Where `kind` ("models", "machines") lies, of the source tree or the installation that this program belongs to.
+std::vector<std::string> shipped_folders(const std::string& kind) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   std::vector<std::string> folders;
   // build/bin/sluice of a source tree, or PREFIX/bin/sluice.
   const fs::path above = program.parent_path().parent_path();
-  for (const fs::path& folder : {above.parent_path() / "configs" / "models", above / "share" / "sluice" / "models"}) {
+  for (const fs::path& folder : {above.parent_path() / "configs" / kind, above / "share" / "sluice" / kind}) {
     if (fs::is_directory(folder, error)) folders.push_back(folder.string());
   }
   return folders;
 }
 
+}  // namespace
+
+std::vector<std::string> model_folders() {
+  return shipped_folders("models");
+}
+
+spec::MachineSpec resolve_machine(const std::string& file_or_name) {
+  std::string file = file_or_name;
+  std::error_code error;
+  const bool is_path = file.find('/') != std::string::npos || file.ends_with(".json") || fs::exists(file, error);
+  if (!is_path) {
+    const std::vector<std::string> folders = shipped_folders("machines");
+    std::vector<std::string> known = spec::preset_names(folders);
+    std::stable_sort(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
+      return edit_distance(file_or_name, a) < edit_distance(file_or_name, b);
+    });
+    if (std::find(known.begin(), known.end(), file_or_name) == known.end()) {
+      throw RequestError(cat("--machine: no file and no machine that is known is called \"", file_or_name,
+                             "\"; give a machine file (sluice profile --json prints one) or one of ", joined(known)));
+    }
+    for (const std::string& folder : folders) {
+      file = cat(folder, "/", file_or_name, ".json");
+      if (fs::exists(file, error)) break;
+    }
+  }
+  const std::string text = named_input("--machine", "give a machine file (sluice profile --json prints one) or a name of configs/machines",
+                                       [&] { return read_text(file); });
+  return spec::machine_spec_from_json(text, file);
+}
+
 spec::ModelSpec resolve_model(const Configuration& configuration) {
   if (configuration.model_path.empty()) return spec::load_preset(configuration.preset, model_folders());
   if (fs::exists(fs::path(configuration.model_path) / "config.json")) return formats::load_config(configuration.model_path);
+  const auto refuse = [&](const char* what) {
+    throw RequestError(cat(configuration.model_key, ": ", configuration.model_path, ": ", what,
+                           "; give a Hugging Face directory, a run directory or a preset's name"));
+  };
+  if (!fs::is_directory(configuration.model_path)) refuse("no such directory");
   const std::string path = find_newest_whole(configuration.model_path);
-  if (path.empty())
-    throw RequestError(cat(configuration.model_path,
-                           ": no config.json and no whole checkpoint; give a Hugging Face directory, a run directory or a preset's name"));
+  if (path.empty()) refuse("no config.json and no whole checkpoint");
   return spec::model_spec_from_json(checkpoint::read_manifest(path).documents.model, path);
 }
 

@@ -8,14 +8,31 @@
 
 #include "app/configuration.hpp"
 #include "app/environment.hpp"
+#include "base/error.hpp"
+#include "base/text.hpp"
 #include "comm/communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "spec/machine_spec.hpp"
 #include "spec/model_spec.hpp"
 
 namespace sluice::app {
 
 /// Folders with presets, of the source tree or the installation that this program belongs to.
 std::vector<std::string> model_folders();
+
+/// What `read` returns. Where a file can't be read, the error begins with what named it, as "--data", and ends with the remedy.
+template <typename Read>
+auto named_input(const std::string& origin, const std::string& remedy, Read read) {
+  try {
+    return read();
+  } catch (const IoError& error) {
+    throw EnvironmentError(cat(origin, ": ", error.what(), "; ", remedy));
+  }
+}
+
+/// The machine of a file, or that of configs/machines with this name. Throws RequestError for an unknown name, with those that are known,
+/// the nearest first; EnvironmentError, FormatError.
+spec::MachineSpec resolve_machine(const std::string& file_or_name);
 
 /// The model of a request: a preset, a Hugging Face directory, or a run directory's or checkpoint's own. Throws RequestError,
 /// FormatError, IoError.

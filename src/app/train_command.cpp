@@ -370,9 +370,9 @@ class Job {
     status_.state = RunState::kRunning;
     directory_->write_status(status_);
     const data::Corpus& corpus = corpora_->train();
-    const std::size_t files = corpus.files().size();
+    const auto files = static_cast<std::int64_t>(corpus.files().size());
     log_.note(cat("model ", model_.name, ", ", world_.size(), " rank", world_.size() == 1 ? "" : "s", ", ", format_count(corpus.tokens()),
-                  " ", corpus.tokenizer(), " tokens in ", files, " file", files == 1 ? "" : "s", ", ", steps_, " steps of ",
+                  " tokens (", corpus.tokenizer(), ") in ", counted(files, "file"), ", ", steps_, " steps of ",
                   configuration_.training.batch.global_batch, " x ", configuration_.training.batch.sequence_length, " tokens"));
     log_.note(cat("run directory ", directory_->path()));
     for (const std::string& note : corpora_->describe()) log_.note(note);
@@ -593,6 +593,10 @@ class Job {
       if (world_.rank() == 0)
         log_.note(cat("continuing from ", from_, " (step ", start_.step, ", loaded in ",
                       format_seconds(static_cast<double>(now_ns() - begin) * 1e-9), ")"));
+      if (start_.step > steps_) {
+        log_.note(cat("the checkpoint is of step ", start_.step, ", past the last one that is asked, ", steps_,
+                      ": there is nothing to train; give more --steps to go on"));
+      }
       return;
     }
     if (configuration_.init != Init::kWeights) return engine_->initialise(configuration_.training.seed);
@@ -627,10 +631,8 @@ class Job {
     options.steps = steps_;
     options.attempt = status_.attempt;
     options.print_interval = configuration_.print_interval;
-    // mpirun gives its ranks a terminal for output even where its own goes to a file, but not for errors.
-    options.terminal = root && isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
-    options.memory = cat("device ", format_bytes(bytes[0]), ", host ", format_bytes(bytes[1]));
-    if (bytes[2] > 0) options.memory += cat(", disk ", format_bytes(bytes[2]));
+    if (root && watched_columns(environment_)) options.columns = [this] { return watched_columns(environment_); };
+    options.tier_bytes = bytes;
     options.margin.planned_bytes = bytes[0] + bytes[1] + engine_->bookkeeping_bytes();
     options.margin.before_bytes = resident_before_.proportional;
     options.margin.margin_bytes = facts_.memory_available_bytes / std::max(1, world_.node_size()) - options.margin.planned_bytes;
@@ -754,21 +756,25 @@ class Job {
   void report_end(const train::LoopOutcome& outcome) {
     const device::ResidentBytes resident = device::read_resident_bytes();
     const auto arenas = engine_->arena_bytes();
-    // Summed over this node's view of all ranks: planned, resident before the arenas and now, shared pages counted once.
-    std::int64_t planned = 0, before = 0, now = 0;
+    // In the system's peak a page that ranks share counts in each of them. So the peak is what is resident now, such pages divided among
+    // the ranks, and what a rank has given back since its peak.
+    std::int64_t planned = 0, before = 0, now = 0, peak = 0, undivided = 0;
     train::SwapBytes swapped;
     const train::SwapBytes mine = engine_->swap_bytes();
     for (const std::string& rank :
          world_.all_gather(cat(arenas[0] + arenas[1] + engine_->bookkeeping_bytes(), " ", resident_before_.proportional, " ",
-                               resident.proportional, " ", mine.read, " ", mine.written))) {
+                               resident.proportional, " ", mine.read, " ", mine.written, " ",
+                               resident.proportional + std::max<std::int64_t>(0, resident.peak - resident.now), " ", resident.peak))) {
       std::istringstream words(rank);
-      std::int64_t values[5]{};
+      std::int64_t values[7]{};
       for (std::int64_t& value : values) words >> value;
       planned += values[0];
       before += values[1];
       now += values[2];
       swapped.read += values[3];
       swapped.written += values[4];
+      peak += values[5];
+      undivided += values[6];
     }
     if (world_.rank() != 0 || outcome.step_seconds.empty()) return;
     std::vector<double> seconds = outcome.step_seconds;
@@ -787,8 +793,9 @@ class Job {
                     describe_traffic({traffic.read_bytes * ranks, traffic.written_bytes * ranks}, measured)));
     }
     log_.note(cat("memory of all ranks: ", format_bytes(planned), " planned for arenas and graphs, ", format_bytes(before),
-                  " resident before them, ", format_bytes(now), " resident now: unplanned ", format_bytes(now - planned - before), " (",
-                  now - planned - before, " of ", now, " bytes)"));
+                  " resident before them, ", format_bytes(now), " resident now, ", format_bytes(peak), " at the peak: unplanned then ",
+                  format_bytes(peak - planned - before), " (", peak - planned - before, " of ", peak,
+                  " bytes); with pages that ranks share counted in each, ", format_bytes(undivided), " at the peak"));
     try {
       write_trace(planned_, *engine_, *trace_, directory_->trace_file());
     } catch (const Error& error) {
@@ -873,9 +880,10 @@ int dry_run(const Command& given, const Environment& environment) {
     corpora.open("");
     const data::Corpus& corpus = corpora.train();
     corpus.check(0, corpus.tokens());
-    std::printf("data: %lld %s tokens in %zu files, %lld samples of %lld tokens an epoch\n", static_cast<long long>(corpus.tokens()),
-                corpus.tokenizer().c_str(), corpus.files().size(), static_cast<long long>(corpora.sampler().samples_per_epoch()),
-                static_cast<long long>(configuration.training.batch.sequence_length));
+    std::printf("data: %s (%s) in %s, %s of %s an epoch\n", counted(corpus.tokens(), "token").c_str(), corpus.tokenizer().c_str(),
+                counted(static_cast<std::int64_t>(corpus.files().size()), "file").c_str(),
+                counted(corpora.sampler().samples_per_epoch(), "sample").c_str(),
+                counted(configuration.training.batch.sequence_length, "token").c_str());
     for (const std::string& line : corpora.describe()) std::printf("%s\n", line.c_str());
   }
   std::printf("%s\n", describe_sample(corpora.first_preview(), false).c_str());

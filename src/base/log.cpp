@@ -59,8 +59,12 @@ void Log::open_file(const std::string& path) {
 
 void Log::note(std::string_view message) {
   if (impl_->options.rank != 0) return;
-  if (!impl_->options.quiet) impl_->out->info("{}", message);
+  if (!impl_->options.quiet) (impl_->options.aside ? impl_->err : impl_->out)->info("{}", message);
   impl_->to_file(spdlog::level::info, message);
+}
+
+void Log::record(std::string_view message) {
+  if (impl_->options.rank == 0) impl_->to_file(spdlog::level::info, message);
 }
 
 void Log::warn(std::string_view message) {

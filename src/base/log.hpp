@@ -14,6 +14,7 @@ class Log {
   struct Options {
     int rank = 0;
     bool quiet = false;
+    bool aside = false;  // notes go to standard error, since standard output holds a result for programs
     bool colour = false;
     std::string file;  // empty: none
   };
@@ -22,9 +23,10 @@ class Log {
   Log& operator=(const Log&) = delete;
   ~Log();
 
-  void note(std::string_view message);   // rank 0 only
-  void warn(std::string_view message);   // any rank, prefixed with the rank unless 0
-  void error(std::string_view message);  // any rank
+  void note(std::string_view message);    // rank 0 only
+  void record(std::string_view message);  // rank 0's file only: what a terminal shows otherwise
+  void warn(std::string_view message);    // any rank, prefixed with the rank unless 0
+  void error(std::string_view message);   // any rank
   /// From now on also append to `path` (rank 0: everything; others: on their first warning or error). Throws IoError.
   void open_file(const std::string& path);
   void flush();

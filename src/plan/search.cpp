@@ -81,12 +81,6 @@ std::string text_of(double seconds) {
   return format_seconds(seconds);
 }
 
-std::string percent(double ratio) {
-  const double p = (ratio - 1) * 100;
-  if (p < 0.1) return "no faster";
-  return cat(p < 10 ? std::round(p * 10) / 10 : std::round(p), " % slower");
-}
-
 class Search {
  public:
   Search(const PlanRequest& request, int finalists) : request_(request), bench_(request), walk_(request, bench_), finalists_(finalists) {}
@@ -477,8 +471,15 @@ class Search {
   std::string reason(const Candidate& c) const {
     if (!c.fits) return lacking(c.missing);
     const char* at_least = c.seconds || c.reduced_seconds ? "" : "at least ";
-    const double ratio = c.known_seconds() / *chosen_->seconds;
-    return cat(at_least, text_of(c.known_seconds()), " a step, ", percent(ratio));
+    return cat(at_least, text_of(c.known_seconds()), " a step, ", compared(c));
+  }
+
+  std::string compared(const Candidate& c) const {
+    const double p = (c.known_seconds() / *chosen_->seconds - 1) * 100;
+    if (p >= 0.1) return cat(p < 10 ? std::round(p * 10) / 10 : std::round(p), " % slower");
+    // What was not simulated whole may seem faster than the chosen one is.
+    if (!c.seconds) return cat("by ", c.reduced_seconds ? "a reduced graph" : "a bound", " only: others came first");
+    return cat("taken as equal: within ", std::round((kTie - 1) * 1000) / 10, " %, and the one chosen comes first");
   }
 
   /// For each respect, the best candidate of every value that wasn't chosen: all ZeRO stages, update modes, tiers and orders, a few

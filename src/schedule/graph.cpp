@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <ostream>
+#include <set>
 
 #include "base/check.hpp"
 #include "base/hash.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 
 namespace sluice::schedule {
@@ -168,14 +170,14 @@ void StepGraph::dump(std::ostream& out) const {
       separator = " ";
     }
     separator = " | ";
+    std::set<std::string> told;  // parameters that lie in one buffer are as many uses of it
     for (const Use& use : uses_of(task)) {
       const Buffer& buffer = buffers[use.buffer];
-      out << separator
-          << (use.access == Access::kRead    ? "r "
-              : use.access == Access::kWrite ? "w "
-                                             : "rw ")
-          << name_of(use.role) << "=" << buffer_name(use.buffer) << "@" << spec::name_of(buffer.tier) << "+" << buffer.offset << ":"
-          << buffer.bytes;
+      const char* access = use.access == Access::kRead ? "r " : use.access == Access::kWrite ? "w " : "rw ";
+      const std::string text = cat(access, name_of(use.role), "=", buffer_name(use.buffer), "@", spec::name_of(buffer.tier), "+",
+                                   buffer.offset, ":", buffer.bytes);
+      if (!told.insert(text).second) continue;
+      out << separator << text;
       separator = ", ";
     }
     out << "\n";

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<int, 5> kSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGALRM};
 constexpr std::int64_t kLookEveryNs = 500'000'000;
 
-// A signal handler has no other way to reach the program than globals; these two are all there are.
+// A signal handler has no other way to reach the program than globals.
 std::atomic<int> signal_count{0};
 std::atomic<int> first_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);

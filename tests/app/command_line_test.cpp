@@ -38,6 +38,25 @@ TEST(CommandLine, HelpAndVersion) {
   EXPECT_THAT(parse({"generate", "--help"}).text, HasSubstr("--max-new-tokens"));
 }
 
+TEST(CommandLine, HelpOfAGroupListsItsVerbs) {
+  for (const char* help : {"--help", "-h", "help"}) {
+    const Command c = parse({"checkpoint", help});
+    EXPECT_EQ(c.verb, Verb::kText);
+    for (const char* verb : {"checkpoint list", "checkpoint show", "checkpoint verify", "checkpoint export"})
+      EXPECT_THAT(c.text, HasSubstr(verb));
+    EXPECT_THAT(c.text, ::testing::Not(HasSubstr("data inspect")));
+  }
+  EXPECT_THAT(parse({"config", "--help"}).text, HasSubstr("config check"));
+  EXPECT_THAT(parse({"data", "--help"}).text, HasSubstr("data tokenize"));
+}
+
+TEST(CommandLine, WordsThatAdviceRepeats) {
+  EXPECT_THAT(parse({"plan", "--model", "gpt2-micro", "--ranks", "2", "--train_batch_size=4", "--json", "--dump-graph", "--machine=m.json",
+                     "--ranks-per-node=1", "--nvme-path", "/a b", "demo.json"})
+                  .request_words,
+              ElementsAre("--model", "gpt2-micro", "--train-batch-size=4", "--nvme-path", "/a b", "demo.json"));
+}
+
 TEST(CommandLine, TrainTakesFileAndFlags) {
   const Command c = parse({"train",
                            "demo.json",
@@ -125,7 +144,7 @@ TEST(CommandLine, OtherVerbs) {
   EXPECT_EQ(parse({"profile", "d.json"}).verb, Verb::kProfile);
   const Command plan = parse({"plan", "d.json", "--machine", "m.json", "--ranks", "512", "--ranks-per-node=8", "--json"});
   EXPECT_EQ(plan.verb, Verb::kPlan);
-  EXPECT_EQ(plan.machine_file, "m.json");
+  EXPECT_EQ(plan.machine, "m.json");
   EXPECT_EQ(plan.ranks, 512);
   EXPECT_EQ(plan.ranks_per_node, 8);
   EXPECT_TRUE(plan.json);
@@ -168,19 +187,20 @@ TEST(CommandLine, RefusalsNameTheNearestAndWhereHelpIs) {
   };
   refused({}, {"no verb is given", "train, profile", "sluice --help"});
   refused({"trian"}, {"\"trian\" is no verb", "nearest is \"train\""});
-  refused({"launch"}, {"sluice launch is not in this version", "train, profile"});
-  refused({"data"}, {"sluice data needs a second word"});
-  refused({"data", "tokenize", "a.txt"}, {"sluice data tokenize", "--output"});
-  refused({"report"}, {"sluice report is not in this version"});
-  refused({"checkpoint", "import", "x"}, {"sluice checkpoint import is not in this version"});
+  refused({"launch"}, {"launch is not in this version", "train, profile"});
+  refused({"data"}, {"data needs a second word"});
+  refused({"data", "tokenize", "a.txt"}, {"data tokenize: ", "--output"});
+  refused({"report"}, {"report is not in this version"});
+  refused({"checkpoint", "import", "x"}, {"checkpoint import is not in this version"});
+  refused({"simulate", "demo.json"}, {"simulate is part of plan", "sluice plan --help"});
   refused({"checkpoint"}, {"needs a second word"});
   refused({"checkpoint", "verfy", "x"}, {"\"checkpoint verfy\" is no verb", "nearest is \"checkpoint verify\""});
   refused({"checkpoint", "list"}, {"path is required", "sluice checkpoint list --help"});
   refused({"--steps", "3", "train"}, {"found --steps before a verb"});
   refused({"train", "--stpes", "3"}, {"unknown option --stpes", "nearest is --steps", "see sluice train --help"});
   refused({"train", "--stpes=3"}, {"unknown option --stpes"});
-  refused({"doctor", "--steps", "3"}, {"sluice doctor: unknown option --steps"});
-  refused({"train", "a.json", "b.json"}, {"sluice train", "b.json", "--help"});
+  refused({"doctor", "--steps", "3"}, {"doctor: unknown option --steps"});
+  refused({"train", "a.json", "b.json"}, {"train: ", "b.json", "sluice train --help"});
   refused({"train", "--steps"}, {"--steps", "sluice train --help"});
   refused({"train", "--set", "oops"}, {"--set", "\"oops\"", "KEY.PATH=VALUE"});
   refused({"plan", "--ranks", "0"}, {"--ranks"});

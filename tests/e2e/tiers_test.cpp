@@ -252,14 +252,12 @@ TEST_F(SearchedTiers, PlansAndDryRunsShowTiersAndLeaveNothing) {
 TEST_F(SearchedTiers, ProfileSaysWhatTheDisksCanDo) {
   if (kIsSanitized) GTEST_SKIP() << kOwnMemory;
   const ProgramOutcome outcome = run_program(area_->launch(2, {"profile", area_->config(), "--model", "gpt2-micro", "--sequence-length",
-                                                               "32", "--nvme-path", disk(), "--nvme-path", run("disk2")}));
+                                                               "32", "--nvme-path", disk(), "--nvme-path", run("disk2"), "--json"}));
   ASSERT_TRUE(ended_with(outcome, 0));
   EXPECT_LT(outcome.seconds, 60);
-  EXPECT_THAT(outcome.output, HasSubstr("profile: disk " + disk()));
-  EXPECT_THAT(outcome.output, HasSubstr("core seconds a GB"));
-  const std::size_t begin = outcome.output.find("\n{");
-  ASSERT_NE(begin, std::string::npos) << outcome.output;
-  const json machine = json::parse(outcome.output.substr(begin));
+  EXPECT_THAT(outcome.errors, HasSubstr("profile: disk " + disk()));
+  EXPECT_THAT(outcome.errors, HasSubstr("core seconds a GB"));
+  const json machine = json::parse(outcome.output);
   EXPECT_GT(machine.at("disk").at("read_bytes_per_second"), 0);
   EXPECT_GT(machine.at("disk").at("write_bytes_per_second"), 0);
   EXPECT_GT(machine.at("upload_bytes_per_second"), 0);

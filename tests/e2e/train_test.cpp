@@ -285,6 +285,15 @@ TEST_F(Train, ANewRunBeginsAtANamedCheckpointAndThenGoesOnWithItsOwn) {
                    2, {"step-00000020", "optimizer adamw", "lion is asked", "--model"}));
 }
 
+TEST_F(Train, ACheckpointPastTheLastStepLeavesNothingToTrain) {
+  const ProgramOutcome outcome = run_program(
+      area_->train(2, "past", {"--steps", "10", "--plan", area_->plan(), "--resume", run("first") + "/checkpoints/step-00000020"}));
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("the checkpoint is of step 20, past the last one that is asked, 10: there is nothing to train"));
+  EXPECT_TRUE(read_records(run("past")).steps.empty());
+  EXPECT_EQ(read_run_status(run("past")).step, 20);
+}
+
 TEST_F(Train, DumpsItsGraph) {
   const ProgramOutcome outcome = run_program(area_->train(2, "dump", {"--steps", "2", "--plan", area_->plan(), "--dump-graph"}));
   ASSERT_TRUE(ended_with(outcome, 0));

@@ -104,15 +104,53 @@ TEST_F(Verbs, PlanAndDryRunStartNoMpi) {
   dry.environment["OMPI_MCA_pml"] = "nonsense";
   outcome = run_program(dry);
   ASSERT_TRUE(ended_with(outcome, 0));
-  EXPECT_THAT(outcome.output, HasSubstr("15001 bytes tokens"));
+  EXPECT_THAT(outcome.output, HasSubstr("data: 15001 tokens (bytes) in 1 file, "));
   EXPECT_THAT(outcome.output, HasSubstr("2 ranks; zero_stage"));
   EXPECT_FALSE(fs::exists(*area_ / "dry"));
 
   // What a dry run refuses, it refuses as the run would.
   EXPECT_TRUE(refused_with(sluice({"train", area_->config(), "--steps", "10", "--dry-run", "--ranks", "3"}), 2, {"3 data-parallel ranks"}));
-  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--machine", *area_ / "no-machine.json"}), 3, {"no-machine.json"}));
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--machine", *area_ / "no-machine.json"}), 3,
+                           {"--machine: ", "no-machine.json", "No such file", "give a machine file"}));
   EXPECT_TRUE(refused_with(sluice({"plan", "--model", "gpt3-175b", "--machine", machine, "--ranks", "2", "--train-batch-size", "4"}), 3,
                            {"does not fit", "more than"}));
+}
+
+TEST_F(Verbs, PlanKnowsMachinesByName) {
+  const ProgramOutcome outcome = sluice({"plan", area_->config(), "--machine", "dgx-a100-40gb", "--ranks", "2"});
+  ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_THAT(outcome.output, HasSubstr("plan for tiny on dgx-a100-40gb"));
+  // The nearest first.
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--machine", "xeon-8480"}), 2,
+                           {"\"xeon-8480\"", "one of xeon-8480-2s, ", "dgx-a100-40gb", "epyc-9654-2s", "ryzen-7950x"}));
+  // So do installed programs.
+  fs::create_directories(*area_ / "prefix/bin");
+  fs::create_directories(*area_ / "prefix/share/sluice/machines");
+  fs::copy_file(area_->sluice({}).words[0], *area_ / "prefix/bin/sluice");
+  area_->write("prefix/share/sluice/machines/mine.json", big_machine().dump());
+  ProgramCommand installed = area_->sluice({"plan", area_->config(), "--machine", "mine", "--ranks", "2"});
+  installed.words[0] = *area_ / "prefix/bin/sluice";
+  const ProgramOutcome there = run_program(installed);
+  ASSERT_TRUE(ended_with(there, 0));
+  EXPECT_THAT(there.output, HasSubstr("plan for tiny on big"));
+}
+
+TEST_F(Verbs, AdviceOfPlanWorksAsItIsPrinted) {
+  const ProgramOutcome outcome =
+      sluice({"plan", "--model", area_->model(), "--init", "scratch", "--train_batch_size", "8", "--sequence-length", "32", "--threads",
+              "1", "--learning-rate", "1e-3", "--output", *area_ / "with 'a' space", "--ranks", "2"});
+  ASSERT_TRUE(ended_with(outcome, 0));
+  const std::size_t at = outcome.errors.find("mpirun -n 2 sluice profile --json ");
+  ASSERT_NE(at, std::string::npos) << outcome.errors;
+  const std::string advice = outcome.errors.substr(at, outcome.errors.find('\n', at) - at);
+  ProgramCommand shell = area_->launch(2, {});
+  const std::string launcher = fs::path(shell.words[0]).parent_path(), program = fs::path(area_->sluice({}).words[0]).parent_path();
+  shell.words = {"sh", "-c", "cd '" + area_->path() + "' && PATH=" + launcher + ":" + program + ":$PATH && " + advice};
+  const ProgramOutcome followed = run_program(shell);
+  ASSERT_TRUE(ended_with(followed, 0)) << advice;
+  EXPECT_THAT(followed.output, HasSubstr("plan for tiny on "));
+  EXPECT_THAT(followed.output, HasSubstr("2 ranks; zero_stage"));
+  EXPECT_EQ(json::parse(std::ifstream(*area_ / "machine.json")).at("ranks_per_node"), 2);
 }
 
 TEST_F(Verbs, PlanMeasuresForJsonWithoutAWordMore) {
@@ -131,7 +169,8 @@ TEST_F(Verbs, PlanAndDryRunTakeThePlanThatIsGiven) {
   EXPECT_THAT(outcome.output, Not(HasSubstr("not taken:")));
   EXPECT_TRUE(
       refused_with(sluice({"plan", area_->config(), "--ranks", "4", "--plan", area_->plan()}), 2, {"it is for 2 ranks, here are 4"}));
-  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3, {"no-plan.json"}));
+  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3,
+                           {"--plan: ", "no-plan.json", "No such file", "leave it out"}));
   const std::string stage = std::to_string(1 - json::parse(std::ifstream(area_->plan())).at("plan").at("zero_stage").get<int>() % 2);
   EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "2", "--plan", area_->plan(), "--set",
                                    "zero_optimization.stage=" + stage, "--pin", "zero_optimization.stage"}),
@@ -146,12 +185,15 @@ TEST_F(Verbs, PlanDumpsTheGraphOfTheStep) {
   const ProgramOutcome outcome = sluice({"plan", area_->config(), "--machine", machine, "--ranks", "2", "--dump-graph"});
   ASSERT_TRUE(ended_with(outcome, 0));
   for (const char* kind : {"load", "agree", "compute", "scatter", "norm", "update"}) EXPECT_THAT(outcome.output, HasSubstr(kind));
+  EXPECT_TRUE(
+      refused_with(sluice({"plan", area_->config(), "--machine", machine, "--json", "--dump-graph"}), 2, {"--json", "--dump-graph"}));
 }
 
 TEST_F(Verbs, ProfileIsAMachineFileThatPlanReads) {
   const ProgramOutcome outcome = run_program(area_->launch(2, {"profile", area_->config(), "--json"}));
   ASSERT_TRUE(ended_with(outcome, 0));
   const json machine = json::parse(outcome.output);
+  EXPECT_THAT(outcome.errors, HasSubstr("profile: measuring 2 ranks"));
   EXPECT_EQ(machine.at("ranks_per_node"), 2);
   for (const char* key : {"flops_per_core", "memory_bytes_per_second", "update_bytes_per_second"})
     EXPECT_GT(machine.at(key).get<double>(), 1e7) << key;

@@ -91,8 +91,14 @@ TEST_F(BadRequest, Files) {
                  {"bad.json:3", "\"train_batch_size\" stands twice", "line 2"});
   expect_refused(with_config("{\n \"train_batch_size\": 8,,\n}\n", 2), 2, {"bad.json", "line 2"});
   expect_refused(with_config("[1, 2]", 0), 2, {"bad.json", "an object"});
-  expect_refused(run_program(area_->launch(2, {"train", run("absent.json"), "--output", run("new")})), 3, {"absent.json"});
-  expect_refused(train(0, "new", {"--steps", "5", "--data", run("absent.txt")}), 3, {"absent.txt", "No such file"});
+  expect_refused(run_program(area_->launch(2, {"train", run("absent.json"), "--output", run("new")})), 3,
+                 {"the configuration: ", "absent.json", "No such file", "give the path"});
+  expect_refused(train(0, "new", {"--steps", "5", "--data", run("absent.txt")}), 3,
+                 {"--data: ", "absent.txt", "No such file", "give files"});
+  expect_refused(train(0, "new", {"--steps", "5", "--set", "sluice.data.valid=" + run("absent.txt")}), 3,
+                 {"--set sluice.data.valid: ", "absent.txt", "No such file"});
+  expect_refused(train(0, "new", {"--steps", "5", "--model", run("no-model")}), 2,
+                 {"--model: ", "no-model: no such directory", "a preset's name"});
   expect_refused(train(0, "new", {"--steps", "5", "--data", area_->write("empty.txt", "")}), 2, {"empty.txt", "no text"});
   expect_refused(train(2, "new", {"--steps", "5", "--data", area_->write("short.txt", "twenty characters...")}), 2,
                  {"found 21 tokens", "at least 33", "sequence"});
@@ -158,7 +164,8 @@ TEST_F(BadRequest, AnotherRunInTheDirectory) {
 }
 
 TEST_F(BadRequest, Plans) {
-  expect_refused(train(0, "p1", {"--steps", "5", "--plan", run("absent-plan.json")}), 3, {"absent-plan.json"}, "none");
+  expect_refused(train(0, "p1", {"--steps", "5", "--plan", run("absent-plan.json")}), 3, {"--plan: ", "absent-plan.json", "No such file"},
+                 "none");
   expect_refused(train(0, "p2", {"--steps", "5", "--plan", area_->write("plan.json", "{\"plan\": ")}), 4, {"plan.json", "line 1"}, "none");
   expect_refused(train(0, "p3", {"--steps", "5", "--plan", area_->plan()}), 2, {"--plan", "for 2 ranks, here are 1"}, "none");
   expect_refused(train(2, "p4", {"--steps", "5", "--plan", area_->plan({.layers = 5})}), 2, {"--plan", "a model of 5 layers"}, "none");

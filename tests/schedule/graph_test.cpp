@@ -272,7 +272,7 @@ TEST(StepGraph, NamesAndDumpAreForPeople) {
   builder.add_task({.kind = TaskKind::kGather, .lane = Lane::kGatherComm, .chunk = 4, .micro = 1},
                    std::array<Use, 1>{{{b, Access::kWrite, Role::kTarget}}});
   builder.add_task({.kind = TaskKind::kCompute, .lane = Lane::kCompute, .phase = model::Phase::kBackward, .segment = 3, .micro = 1},
-                   std::array<Use, 1>{{{b, Access::kRead, Role::kParam}}});
+                   std::array<Use, 2>{{{b, Access::kRead, Role::kParam}, {b, Access::kRead, Role::kParam}}});
   const StepGraph graph = std::move(builder).finish();
   EXPECT_EQ(graph.task_name(0), "gather working of chunk 4, micro-batch 1");
   EXPECT_EQ(graph.task_name(1), "backward segment 3, micro-batch 1");
@@ -281,6 +281,7 @@ TEST(StepGraph, NamesAndDumpAreForPeople) {
   graph.dump(text);
   EXPECT_NE(text.str().find("1 [compute] backward segment 3, micro-batch 1 | waits 0 | r param=gathered 4/1@device"), std::string::npos)
       << text.str();
+  EXPECT_EQ(text.str().find("r param="), text.str().rfind("r param=")) << text.str();  // two parameters in one buffer
   EXPECT_EQ(graph.use_of(graph.tasks[1], Role::kParam)->buffer, b);
   EXPECT_EQ(graph.use_of(graph.tasks[1], Role::kLoss), nullptr);
 }
