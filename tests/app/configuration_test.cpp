@@ -220,7 +220,8 @@ TEST_F(ConfigurationTest, DuplicateAndBrokenFilesAreRefused) {
   expect_error<RequestError>([&] { examine(file("{\"a\": }"), 1); }, {"demo.json", "not valid JSON", "line 1"});
   expect_error<RequestError>([&] { examine(file("[1]"), 1); }, {"demo.json", "found [1]", "an object"});
   EXPECT_THAT(problems(R"({"sluice": {"weight-decay-on": "all", "weight_decay_on": "all"}})"), Contains(HasSubstr("with - and with _")));
-  expect_error<EnvironmentError>([] { examine({.file = "/no/such/file.json"}, 1); }, {"/no/such/file.json", "can't be opened"});
+  expect_error<EnvironmentError>([] { examine({.file = "/no/such/file.json"}, 1); },
+                                 {"/no/such/file.json", "No such file", "give the path"});
 }
 
 TEST_F(ConfigurationTest, TypesAreChecked) {
@@ -482,7 +483,7 @@ TEST_F(ConfigurationTest, ABase64TextIsAConfiguration) {
   std::string spaces;
   for (int i = 0; i < 1000; ++i) spaces += "ICAg";
   EXPECT_EQ(load_configuration({.file = spaces + "eyJ0cmFpbl9iYXRjaF9zaXplIjogNn0="}, 1, Demand::kNothing).training.batch.global_batch, 6);
-  expect_error<EnvironmentError>([] { examine({.file = "config.jsn"}, 1); }, {"config.jsn: can't be opened"});
+  expect_error<EnvironmentError>([] { examine({.file = "config.jsn"}, 1); }, {"config.jsn: No such file"});
   expect_error<RequestError>([] { examine({.file = "eyJhIjog"}, 1); }, {"given as base64", "not valid JSON"});
 }
 
