@@ -288,27 +288,29 @@ std::optional<Status> RunDirectory::read_status() const {
 }
 
 std::optional<LastAttempt> RunDirectory::last_attempt() const {
+  std::vector<std::int64_t> steps = checkpoint::committed_steps(checkpoints());
+  LastAttempt last;
   try {
-    const std::optional<Status> status = read_status();
-    return status ? std::optional(LastAttempt{*status, {}}) : std::nullopt;
+    if (const std::optional<Status> status = read_status()) return LastAttempt{*status, {}};
+    if (steps.empty()) return std::nullopt;
+    last.damage = cat(status_file(), ": is missing");
   } catch (const FormatError& error) {
-    LastAttempt last{{}, error.what()};
-    std::vector<std::int64_t> steps = checkpoint::committed_steps(checkpoints());
-    for (; !steps.empty(); steps.pop_back()) {
-      const std::string name = checkpoint::step_name(steps.back());
-      try {
-        const checkpoint::Progress progress = checkpoint::read_manifest(cat(checkpoints(), "/", name)).progress;
-        last.status.attempt = std::max<std::int64_t>(1, progress.attempt);
-        last.status.step = progress.step;
-        last.status.last_checkpoint = name;
-        if (progress.best) last.status.best_checkpoint = checkpoint::step_name(progress.best->step);
-        break;
-      } catch (const FormatError&) {
-        // An older one may be readable; that this one isn't is told when the state is loaded.
-      }
-    }
-    return last;
+    last.damage = error.what();
   }
+  for (; !steps.empty(); steps.pop_back()) {
+    const std::string name = checkpoint::step_name(steps.back());
+    try {
+      const checkpoint::Progress progress = checkpoint::read_manifest(cat(checkpoints(), "/", name)).progress;
+      last.status.attempt = std::max<std::int64_t>(1, progress.attempt);
+      last.status.step = progress.step;
+      last.status.last_checkpoint = name;
+      if (progress.best) last.status.best_checkpoint = checkpoint::step_name(progress.best->step);
+      break;
+    } catch (const FormatError&) {
+      // An older one may be readable; that this one isn't is told when the state is loaded.
+    }
+  }
+  return last;
 }
 
 void RunDirectory::write_status(const Status& status) const {

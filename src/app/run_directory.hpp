@@ -37,7 +37,8 @@ Status status_from_json(const std::string& text, const std::string& source);
 /// What is known of the attempt before this one.
 struct LastAttempt {
   Status status;
-  std::string damage;  // of status.json, in one line; then `status` is what the checkpoints say, as of an attempt that was killed
+  std::string damage;  // of status.json, in one line: it is damaged or gone; then `status` is what the checkpoints say, as of an attempt
+                       // that was killed
 };
 
 // ---- run.json
@@ -113,7 +114,8 @@ class RunDirectory {
   bool has_run() const;
   /// Throws FormatError where it is damaged.
   std::optional<Status> read_status() const;
-  /// As read_status(), but where that is damaged, what can be known without it: nothing in it is worth ending a run for.
+  /// As read_status(), but where that is damaged, or gone though checkpoints stand here, what can be known without it: nothing in it is
+  /// worth ending a run for.
   std::optional<LastAttempt> last_attempt() const;
   void write_status(const Status& status) const;
   /// Throws an error of kFormat where it is damaged, with what to do: without it nobody knows whose run this is.

@@ -72,6 +72,21 @@ std::optional<double> silence_limit_seconds(const Environment& environment) {
   return 60 * value;
 }
 
+std::int64_t steps_of(const Configuration& configuration, const data::TrainingSampler& sampler) {
+  std::int64_t steps = configuration.steps.value_or(0);
+  if (configuration.epochs) {
+    steps = static_cast<std::int64_t>(std::ceil(*configuration.epochs * static_cast<double>(sampler.samples_per_epoch()) /
+                                                static_cast<double>(configuration.training.batch.global_batch)));
+  }
+  if (steps <= 0) throw RequestError(cat("the run would have ", steps, " steps; give --steps or --epochs greater than 0"));
+  return steps;
+}
+
+std::string describe_finished(const RunDirectory& directory, std::int64_t steps) {
+  return cat(directory.path(), ": this run is finished (", steps,
+             " steps); nothing to do. Give more --steps to go on, or another --output to start anew");
+}
+
 /// While it lives, this rank works alone, for hours perhaps, and the others, in wait_while_at_work(), hear from it, so that they don't give
 /// it up. A thread of its own tells them, since what works may be inside one long document; meanwhile no other may use `world`.
 class AtWork {
@@ -233,7 +248,7 @@ class Job {
     }
     configuration_ = load_configuration(command_.request, world_.size(), Demand::kTrain);
     directory_.emplace(configuration_.output);
-    if (world_.rank() == 0) directory_->check_writable();
+    directory_->check_writable();
     if (const auto batch = directory_->global_batch()) keep_global_batch(configuration_, *batch);
     model_ = resolve_model(configuration_);
     settle_model(configuration_, model_);
@@ -270,12 +285,7 @@ class Job {
     // Each rank looks through its part for tokens that the model doesn't have.
     const std::int64_t tokens = corpora_->train().tokens(), ranks = world_.size(), rank = world_.rank();
     corpora_->train().check(tokens * rank / ranks, tokens * (rank + 1) / ranks);
-    steps_ = configuration_.steps.value_or(0);
-    if (configuration_.epochs) {
-      steps_ = static_cast<std::int64_t>(std::ceil(*configuration_.epochs * static_cast<double>(corpora_->sampler().samples_per_epoch()) /
-                                                   static_cast<double>(configuration_.training.batch.global_batch)));
-    }
-    if (steps_ <= 0) throw RequestError(cat("the run would have ", steps_, " steps; give --steps or --epochs greater than 0"));
+    steps_ = steps_of(configuration_, corpora_->sampler());
     settle_steps(configuration_, steps_);
     fingerprint_ = fingerprint_of(configuration_, model_, train_files_, valid_files_);
   }
@@ -357,8 +367,7 @@ class Job {
       if (world_.rank() != 0 || !before_ || before_->state != RunState::kFinished || before_->step < steps_) return;
       found = "1";
       if (claimed_) directory_->write_status(*before_);
-      log_.note(cat(directory_->path(), ": this run is finished (", before_->step,
-                    " steps); nothing to do. Give more --steps to go on, or another --output to start anew"));
+      log_.note(describe_finished(*directory_, before_->step));
     });
     return world_.broadcast(found, 0) == "1";
   }
@@ -865,12 +874,13 @@ int dry_run(const Command& given, const Environment& environment) {
   const Fingerprint fingerprint = fingerprint_of(configuration, model, train_files, valid_files);
   const std::vector<std::string> changes = check_continues(configuration, directory, fingerprint);
   const auto world = comm::make_single_rank();
-  const std::optional<Status> before = directory.read_status();
+  const std::optional<LastAttempt> before = directory.last_attempt();
   const StartingPoint start =
-      find_starting_point(*world, configuration, directory, before ? before->last_checkpoint : std::string(), fingerprint);
+      find_starting_point(*world, configuration, directory, before ? before->status.last_checkpoint : std::string(), fingerprint);
   std::printf(
       "run: %s %s\n", configuration.output.c_str(),
       start.manifest ? cat("goes on from ", start.path, " (step ", start.manifest->progress.step, ")").c_str() : "begins at step 0");
+  if (before && !before->damage.empty()) std::printf("%s\n", before->damage.c_str());
   if (!start.note.empty()) std::printf("%s\n", start.note.c_str());
   if (!start.refused.empty()) std::printf("%s\n", checkpoint::describe_refused(start.refused).c_str());
   for (const std::string& change : changes) std::printf("changed since the last attempt: %s\n", change.c_str());
@@ -885,6 +895,9 @@ int dry_run(const Command& given, const Environment& environment) {
                 counted(corpora.sampler().samples_per_epoch(), "sample").c_str(),
                 counted(configuration.training.batch.sequence_length, "token").c_str());
     for (const std::string& line : corpora.describe()) std::printf("%s\n", line.c_str());
+    const std::int64_t steps = steps_of(configuration, corpora.sampler());
+    if (before && before->status.state == RunState::kFinished && before->status.step >= steps)
+      std::printf("%s\n", describe_finished(directory, before->status.step).c_str());
   }
   std::printf("%s\n", describe_sample(corpora.first_preview(), false).c_str());
   for (const std::string& note : configuration.notes) std::printf("%s\n", note.c_str());

@@ -262,7 +262,8 @@ std::string describe(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     out << "step " << std::setw(8) << entry.step << "  " << std::left << std::setw(10) << name_of(entry.state) << std::right;
     if (entry.ranks > 0)
-      out << "  " << std::setw(9) << format_bytes(entry.bytes) << "  " << entry.ranks << " shards  " << local_time(entry.created);
+      out << "  " << std::setw(9) << format_bytes(entry.bytes) << "  " << counted(entry.ranks, "shard") << "  "
+          << local_time(entry.created);
     out << "  " << entry.path << "\n";
     if (!entry.reason.empty()) out << "               " << entry.reason << "\n";
   }
@@ -279,8 +280,8 @@ std::string describe(const Manifest& manifest) {
       << progress.global_batch << ", epoch " << progress.epoch << ", seed " << progress.seed << ", attempt " << progress.attempt << "\n";
   if (progress.best) out << "best so far: step " << progress.best->step << ", validation loss " << progress.best->loss << "\n";
   out << manifest.params.size() << " parameters, " << format_count(sums[0]) << " numbers; moments of " << format_count(sums[1]) << "\n";
-  out << manifest.shards.size() << " shards, " << format_bytes(manifest.bytes()) << ", saved " << local_time(manifest.created) << " by "
-      << manifest.writer << ", format version " << manifest.version << "\n";
+  out << counted(static_cast<std::int64_t>(manifest.shards.size()), "shard") << ", " << format_bytes(manifest.bytes()) << ", saved "
+      << local_time(manifest.created) << " by " << manifest.writer << ", format version " << manifest.version << "\n";
   if (!manifest.documents.signature.empty()) out << "signature " << manifest.documents.signature << "\n";
   return out.str();
 }

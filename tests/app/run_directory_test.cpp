@@ -258,6 +258,9 @@ TEST(RunDirectoryTest, WithoutAReadableStatusTheCheckpointsTellOfTheLastAttempt)
   EXPECT_EQ(status.step, 20);
   EXPECT_EQ(status.last_checkpoint, "step-00000020");
   EXPECT_EQ(status.best_checkpoint, "step-00000010");
+  std::filesystem::remove(run.status_file());
+  EXPECT_EQ(run.last_attempt()->status, status);
+  EXPECT_THAT(run.last_attempt()->damage, ::testing::HasSubstr("r/status.json: is missing"));
 }
 
 TEST(RunDirectoryTest, AnUnreadableRunJsonIsRefusedWithWhatToDo) {

@@ -178,6 +178,7 @@ TEST_F(Verbs, PlanAndDryRunTakeThePlanThatIsGiven) {
   outcome = sluice({"train", area_->config(), "--dry-run", "--ranks", "2", "--steps", "40", "--output", run()});
   ASSERT_TRUE(ended_with(outcome, 0));
   EXPECT_THAT(outcome.output, HasSubstr("plan: as in " + run() + "/plan.json from the attempt before: "));
+  EXPECT_THAT(outcome.output, HasSubstr("run: " + run() + " goes on from " + run() + "/checkpoints/step-000000"));
 }
 
 TEST_F(Verbs, PlanDumpsTheGraphOfTheStep) {

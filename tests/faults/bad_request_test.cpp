@@ -210,7 +210,7 @@ TEST_F(BadRequest, PlacesThatCanNotBeReadOrWritten) {
   command = area_->train(2, "locked/new", {"--steps", "5", "--plan", area_->plan()});
   command.prepare = become_ordinary;
   expect_refused(run_program(command), 3, {"locked/new", "Permission denied", "--output"}, "locked/new");
-  expect_refused(train(0, "text.txt/new", {"--steps", "5"}), 3, {"text.txt/new", "Not a directory", "--output"}, "text.txt/new");
+  expect_refused(train(2, "text.txt/new", {"--steps", "5"}), 3, {"text.txt/new", "Not a directory", "--output"}, "text.txt/new");
   for (const char* place : {"text.txt/new", "locked/deep/new"}) {
     command = area_->train(0, place, {"--steps", "5", "--dry-run"});
     command.prepare = become_ordinary;

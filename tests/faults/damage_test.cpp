@@ -190,6 +190,7 @@ TEST_F(Damage, WhatTheRunForgotItsCheckpointsTell) {
   EXPECT_THAT(changed_files(before, snapshot(run("forgot") + "/checkpoints")), ElementsAre());
   const ProgramOutcome outcome = go_on("forgot");
   ASSERT_TRUE(ended_with(outcome, 0));
+  EXPECT_EQ(read_run_status(run("forgot")).attempt, 4);  // the manifest knows of the first
   EXPECT_THAT(outcome.errors, HasSubstr("plan.json: is gone; the run keeps the plan"));
   EXPECT_TRUE(same_bits(run("forgot"), run("longer")));
 }
