@@ -60,6 +60,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kTellEveryNs = 10'000'000'000;  // of what takes long before the first step
 constexpr std::chrono::seconds kSignOfLife(2);         // of a rank that works alone for long
 constexpr std::chrono::seconds kUntilOthersEnd(5);     // a rank that says why the run failed needs less until it has ended the others
+constexpr std::chrono::seconds kLongestTelling(10);    // then the rank ends all without a word
 constexpr std::size_t kTraceSpans = 1 << 16;           // spans kept of the last steps: 2.6 MB
 
 /// DeepSpeed's variable for the same wish, in minutes. Absent where it isn't a number above 0.
@@ -179,6 +180,11 @@ class Job {
     }
     std::optional<RunDirectory::FailureRight> right = RunDirectory::FailureRight{};
     try {
+      // What hangs may be the file system that the failure is written to.
+      std::thread([this, status] {
+        std::this_thread::sleep_for(kLongestTelling);
+        world_.abort(status);
+      }).detach();
       if (claimed_) right = directory_->claim_failure();
     } catch (const std::exception&) {  // then it is better told twice than not at all
     }

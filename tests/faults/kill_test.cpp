@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -159,6 +160,26 @@ TEST_F(Kill, ARankThatHangsIsToldOnceAndTheRunGoesOn) {
     ASSERT_TRUE(ended_with(run_program(four(from + 5)), 0));
     EXPECT_TRUE(has_each_step_once(run(name), from + 5));
   }
+}
+
+// What rank 0 opens never answers, so that it hangs, and so does whoever wants to write there why the run ends.
+TEST_F(Kill, AFileSystemThatHangsHoldsNobody) {
+  const std::string name = "deaf";
+  const int limit = kIsSanitized ? 12 : 3;  // seconds
+  ProgramCommand endless = command(name, 1'000'000);
+  endless.environment["DEEPSPEED_TIMEOUT"] = std::to_string(limit / 60.0);
+  Program program(endless);
+  ASSERT_TRUE(program.wait_until([&] { return last_step(run(name)) >= 25; })) << program.wait().all();
+  // A fifo without a reader, in the way of the next status.json: one that is being written may take one attempt's name away.
+  const std::string fifo = run(name) + "/status.json.tmp";
+  ASSERT_TRUE(program.wait_until([&] { return ::mkfifo(fifo.c_str(), 0600) == 0; }));
+  const ProgramOutcome outcome = program.wait();
+  EXPECT_TRUE(ended_with(outcome, 75));
+  EXPECT_EQ(outcome.error_lines().size(), 1U) << outcome.all();
+  std::filesystem::remove(fifo);
+  const int from = std::stoi(checkpoint_names(run(name)).back().substr(5));
+  ASSERT_TRUE(ended_with(run_program(command(name, from + 5)), 0));
+  EXPECT_TRUE(has_each_step_once(run(name), from + 5));
 }
 
 // The points of the save that its own tests know, reached by a whole run.
