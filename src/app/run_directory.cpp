@@ -317,6 +317,11 @@ void RunDirectory::write_status(const Status& status) const {
   write_durably(status_file(), to_json(status));
 }
 
+std::string RunDirectory::describe_finished(std::int64_t steps) const {
+  return cat(path_, ": this run is finished (", steps,
+             " steps); nothing to do. Give more --steps to go on, or another --output to start anew");
+}
+
 std::optional<RunRecord> RunDirectory::read_run() const {
   if (!exists(run_file())) return std::nullopt;
   try {

@@ -118,6 +118,8 @@ class RunDirectory {
   /// worth ending a run for.
   std::optional<LastAttempt> last_attempt() const;
   void write_status(const Status& status) const;
+  /// For people, of a run that has all the steps it is asked for.
+  std::string describe_finished(std::int64_t steps) const;
   /// Throws an error of kFormat where it is damaged, with what to do: without it nobody knows whose run this is.
   std::optional<RunRecord> read_run() const;
   void write_run(const RunRecord& record) const;

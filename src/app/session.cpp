@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "app/configuration_keys.hpp"
@@ -10,6 +11,7 @@
 #include "base/input_file.hpp"
 #include "base/text.hpp"
 #include "checkpoint/catalog.hpp"
+#include "data/sampler.hpp"
 #include "formats/config_json.hpp"
 #include "ops/context.hpp"
 #include "spec/preset.hpp"
@@ -91,6 +93,16 @@ std::string newest_whole(const std::string& path) {
   std::string newest = find_newest_whole(path);
   if (newest.empty()) throw RequestError(cat(path, ": holds no whole checkpoint; see sluice checkpoint list ", path));
   return newest;
+}
+
+std::int64_t steps_of(const Configuration& configuration, const data::TrainingSampler& sampler) {
+  std::int64_t steps = configuration.steps.value_or(0);
+  if (configuration.epochs) {
+    steps = static_cast<std::int64_t>(std::ceil(*configuration.epochs * static_cast<double>(sampler.samples_per_epoch()) /
+                                                static_cast<double>(configuration.training.batch.global_batch)));
+  }
+  if (steps <= 0) throw RequestError(cat("the run would have ", steps, " steps; give --steps or --epochs greater than 0"));
+  return steps;
 }
 
 int threads_per_rank(std::int64_t asked, int ranks_on_node, int node_cores, const device::CpuFacts& facts) {

@@ -15,6 +15,10 @@
 #include "spec/machine_spec.hpp"
 #include "spec/model_spec.hpp"
 
+namespace sluice::data {
+class TrainingSampler;
+}
+
 namespace sluice::app {
 
 /// Folders with presets, of the source tree or the installation that this program belongs to.
@@ -40,6 +44,9 @@ spec::ModelSpec resolve_model(const Configuration& configuration);
 
 /// The checkpoint that a path means: itself, or the newest whole one of its run. Throws RequestError where there is none.
 std::string newest_whole(const std::string& path);
+
+/// The run's last step: what is asked in steps or epochs of `sampler`. Throws RequestError where that is none.
+std::int64_t steps_of(const Configuration& configuration, const data::TrainingSampler& sampler);
 
 /// Threads per rank: what was asked, else this rank's cores where the launcher bound each rank to its own, else the node's cores
 /// over its ranks; at least 1. `node_cores`: that the node's ranks may use together.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,18 +12,19 @@
 #include <iomanip>
 #include <iostream>
 #include <limits>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
 
+#include "app/at_work.hpp"
 #include "app/budget.hpp"
 #include "app/configuration_keys.hpp"
 #include "app/corpora.hpp"
 #include "app/disk_need.hpp"
 #include "app/doctor.hpp"
+#include "app/dry_run.hpp"
 #include "app/export.hpp"
 #include "app/planning.hpp"
 #include "app/progress.hpp"
@@ -42,7 +42,6 @@
 #include "base/units.hpp"
 #include "checkpoint/load.hpp"
 #include "checkpoint/run_lock.hpp"
-#include "comm/local/local_communicator.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "model/build.hpp"
@@ -58,7 +57,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTellEveryNs = 10'000'000'000;  // of what takes long before the first step
-constexpr std::chrono::seconds kSignOfLife(2);         // of a rank that works alone for long
 constexpr std::chrono::seconds kUntilOthersEnd(5);     // a rank that says why the run failed needs less until it has ended the others
 constexpr std::chrono::seconds kLongestTelling(10);    // then the rank ends all without a word
 constexpr std::size_t kTraceSpans = 1 << 16;           // spans kept of the last steps: 2.6 MB
@@ -71,55 +69,6 @@ std::optional<double> silence_limit_seconds(const Environment& environment) {
   const double value = std::strtod(minutes.c_str(), &end);
   if (*end != '\0' || !(value > 0) || value > 1e6) return std::nullopt;
   return 60 * value;
-}
-
-std::int64_t steps_of(const Configuration& configuration, const data::TrainingSampler& sampler) {
-  std::int64_t steps = configuration.steps.value_or(0);
-  if (configuration.epochs) {
-    steps = static_cast<std::int64_t>(std::ceil(*configuration.epochs * static_cast<double>(sampler.samples_per_epoch()) /
-                                                static_cast<double>(configuration.training.batch.global_batch)));
-  }
-  if (steps <= 0) throw RequestError(cat("the run would have ", steps, " steps; give --steps or --epochs greater than 0"));
-  return steps;
-}
-
-std::string describe_finished(const RunDirectory& directory, std::int64_t steps) {
-  return cat(directory.path(), ": this run is finished (", steps,
-             " steps); nothing to do. Give more --steps to go on, or another --output to start anew");
-}
-
-/// While it lives, this rank works alone, for hours perhaps, and the others, in wait_while_at_work(), hear from it, so that they don't give
-/// it up. A thread of its own tells them, since what works may be inside one long document; meanwhile no other may use `world`.
-class AtWork {
- public:
-  explicit AtWork(comm::Communicator& world) : world_(world), thread_([this](const std::stop_token& end) { tell(end); }) {}
-  AtWork(const AtWork&) = delete;
-  AtWork& operator=(const AtWork&) = delete;
-  ~AtWork() {
-    thread_.request_stop();
-    thread_.join();
-    say({});
-  }
-
- private:
-  void tell(const std::stop_token& end) {
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    while (!ended_.wait_for(lock, end, kSignOfLife, [&] { return end.stop_requested(); })) say("at work");
-  }
-  void say(const std::string& word) noexcept {
-    try {
-      world_.broadcast(word, world_.rank());
-    } catch (const std::exception&) {  // a lost rank: the next collective says so
-    }
-  }
-  comm::Communicator& world_;
-  std::condition_variable_any ended_;
-  std::jthread thread_;
-};
-void wait_while_at_work(comm::Communicator& world, int rank) {
-  while (!world.broadcast({}, rank).empty()) {
-  }
 }
 
 /// Everything rank 0 alone does to the run directory, and what all ranks must know of it.
@@ -373,7 +322,7 @@ class Job {
       if (world_.rank() != 0 || !before_ || before_->state != RunState::kFinished || before_->step < steps_) return;
       found = "1";
       if (claimed_) directory_->write_status(*before_);
-      log_.note(describe_finished(*directory_, before_->step));
+      log_.note(directory_->describe_finished(before_->step));
     });
     return world_.broadcast(found, 0) == "1";
   }
@@ -859,59 +808,6 @@ class Job {
   std::optional<train::Engine> engine_;
   checkpoint::Progress start_;
 };
-
-/// `train --dry-run`: everything that can be known without starting: keys, data, whether and where the run goes on, plan.
-int dry_run(const Command& given, const Environment& environment) {
-  if (is_later_rank(environment)) return 0;  // under mpirun one rank speaks for all
-  Command command = given;
-  if (!command.ranks) command.ranks = launched_ranks(environment);
-  Configuration configuration = load_configuration(command.request, command.ranks, Demand::kTrain);
-  const RunDirectory directory(configuration.output);
-  directory.check_writable();
-  if (const auto batch = directory.global_batch()) keep_global_batch(configuration, *batch);
-  const spec::ModelSpec model = resolve_model(configuration);
-  settle_model(configuration, model);
-  Corpora corpora(configuration, &model);
-  if (!corpora.tokenizer_used().empty()) configuration.tokenizer = corpora.tokenizer_used();
-  if (configuration.init == Init::kWeights && !directory.has_run()) check_weights(configuration.model_path, model);
-  std::vector<DataFile> train_files, valid_files;
-  for (const std::string& file : corpora.train_files()) train_files.push_back(describe_data_file(file));
-  for (const std::string& file : corpora.valid_files()) valid_files.push_back(describe_data_file(file));
-  const Fingerprint fingerprint = fingerprint_of(configuration, model, train_files, valid_files);
-  const std::vector<std::string> changes = check_continues(configuration, directory, fingerprint);
-  const auto world = comm::make_single_rank();
-  const std::optional<LastAttempt> before = directory.last_attempt();
-  const StartingPoint start =
-      find_starting_point(*world, configuration, directory, before ? before->status.last_checkpoint : std::string(), fingerprint);
-  std::printf(
-      "run: %s %s\n", configuration.output.c_str(),
-      start.manifest ? cat("goes on from ", start.path, " (step ", start.manifest->progress.step, ")").c_str() : "begins at step 0");
-  if (before && !before->damage.empty()) std::printf("%s\n", before->damage.c_str());
-  if (!start.note.empty()) std::printf("%s\n", start.note.c_str());
-  if (!start.refused.empty()) std::printf("%s\n", checkpoint::describe_refused(start.refused).c_str());
-  for (const std::string& change : changes) std::printf("changed since the last attempt: %s\n", change.c_str());
-  if (corpora.needs_stores()) {
-    std::printf("data: %s\n", corpora.describe_files().c_str());
-  } else {
-    corpora.open("");
-    const data::Corpus& corpus = corpora.train();
-    corpus.check(0, corpus.tokens());
-    std::printf("data: %s (%s) in %s, %s of %s an epoch\n", counted(corpus.tokens(), "token").c_str(), corpus.tokenizer().c_str(),
-                counted(static_cast<std::int64_t>(corpus.files().size()), "file").c_str(),
-                counted(corpora.sampler().samples_per_epoch(), "sample").c_str(),
-                counted(configuration.training.batch.sequence_length, "token").c_str());
-    for (const std::string& line : corpora.describe()) std::printf("%s\n", line.c_str());
-    const std::int64_t steps = steps_of(configuration, corpora.sampler());
-    if (before && before->status.state == RunState::kFinished && before->status.step >= steps)
-      std::printf("%s\n", describe_finished(directory, before->status.step).c_str());
-  }
-  std::printf("%s\n", describe_sample(corpora.first_preview(), false).c_str());
-  for (const std::string& note : configuration.notes) std::printf("%s\n", note.c_str());
-  const DiskNeed need =
-      disk_need(configuration, model::build_model(model, *parallel::make_unsharded_modules()), configuration.steps.value_or(0));
-  std::printf("%s\n", describe(need, configuration.output, free_disk_bytes(configuration.output)).c_str());
-  return plan_command(command);
-}
 
 /// What keeps the request from being read is told by the job, once for all ranks.
 bool wants_dry_run(const Command& command) {
