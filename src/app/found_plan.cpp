@@ -142,12 +142,16 @@ plan::PlanRequest plan_request(const Configuration& configuration, const spec::M
   return request;
 }
 
+FoundPlan read_given_plan(const Configuration& configuration) {
+  FoundPlan given;
+  given.text = named_input(configuration.plan_key, "give the plan.json of a run, or leave it out to have a plan searched",
+                           [&] { return read_text(configuration.plan_file); });
+  given.record = plan::plan_record_from_json(given.text, configuration.plan_file);
+  return given;
+}
+
 std::optional<FoundPlan> find_plan(const PlanningRequest& request, const std::string& own_file, int ranks, Log& log) {
   const std::string& given_file = request.configuration->plan_file;
-  const auto given_text = [&] {
-    return named_input(request.configuration->plan_key, "give the plan.json of a run, or leave it out to have a plan searched",
-                       [&] { return read_text(given_file); });
-  };
   std::error_code error;
   // The run's own plan comes first: a later attempt must not change the arithmetic under a run's feet.
   if (!own_file.empty() && fs::exists(own_file, error)) {
@@ -165,7 +169,7 @@ std::optional<FoundPlan> find_plan(const PlanningRequest& request, const std::st
     const KeptThreads threads = threads_of(found.record.plan, request);
     const std::string& unfit = found.fitness.unfit.empty() ? threads.unfit : found.fitness.unfit;
     if (unfit.empty()) {
-      if (!given_file.empty() && !(plan::plan_record_from_json(given_text(), given_file).plan == found.record.plan)) {
+      if (!given_file.empty() && !(read_given_plan(*request.configuration).record.plan == found.record.plan)) {
         throw RequestError(cat("--plan ", given_file, ": differs from the plan that this run began with, ", own_file,
                                "; a run keeps its plan. Leave --plan out, or give another --output"));
       }
@@ -177,8 +181,7 @@ std::optional<FoundPlan> find_plan(const PlanningRequest& request, const std::st
                  "; planning anew. Where that changes the arithmetic signature, losses go on within tolerance, not to the bit"));
   }
   if (given_file.empty()) return std::nullopt;
-  FoundPlan found{given_text(), {}, {}, false};
-  found.record = plan::plan_record_from_json(found.text, given_file);
+  FoundPlan found = read_given_plan(*request.configuration);
   found.fitness = fitness_of(found.record, request, ranks);
   const std::string problem = cat("--plan ", given_file, ": ", found.fitness.unfit);
   if (found.fitness.lacks_space) throw EnvironmentError(cat(problem, "; make room or choose another directory"));

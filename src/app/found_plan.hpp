@@ -48,6 +48,8 @@ struct FoundPlan {
   Fitness fitness;
   bool is_own = false;  // of an attempt before
 };
+/// That of --plan FILE, whether it serves or not. Throws EnvironmentError, FormatError.
+FoundPlan read_given_plan(const Configuration& configuration);
 /// The run's own plan, where `own_file` is there and the plan can be kept, else that of --plan FILE, which has to serve; says which it is,
 /// and why the run's own isn't. None: there is none.
 std::optional<FoundPlan> find_plan(const PlanningRequest& request, const std::string& own_file, int ranks, Log& log);

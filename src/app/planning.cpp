@@ -280,6 +280,7 @@ int plan_command(const Command& command) {
     }
     if (configuration.threads == 0) threads = machine.threads_per_rank;
   } else {
+    if (!configuration.plan_file.empty()) read_given_plan(configuration);  // what is wrong with it is told before anything is measured
     // Without MPI one rank measures this machine; others are taken to share its cores and memory.
     const auto world = comm::make_single_rank();
     Configuration one = configuration;

@@ -169,8 +169,9 @@ TEST_F(Verbs, PlanAndDryRunTakeThePlanThatIsGiven) {
   EXPECT_THAT(outcome.output, Not(HasSubstr("not taken:")));
   EXPECT_TRUE(
       refused_with(sluice({"plan", area_->config(), "--ranks", "4", "--plan", area_->plan()}), 2, {"it is for 2 ranks, here are 4"}));
-  EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json"}), 3,
-                           {"--plan: ", "no-plan.json", "No such file", "leave it out"}));
+  outcome = sluice({"plan", area_->config(), "--plan", *area_ / "no-plan.json", "--reprofile"});
+  EXPECT_TRUE(refused_with(outcome, 3, {"--plan: ", "no-plan.json", "No such file", "leave it out"}));
+  EXPECT_EQ(outcome.output, "") << "something was measured before";
   const std::string stage = std::to_string(1 - json::parse(std::ifstream(area_->plan())).at("plan").at("zero_stage").get<int>() % 2);
   EXPECT_TRUE(refused_with(sluice({"plan", area_->config(), "--ranks", "2", "--plan", area_->plan(), "--set",
                                    "zero_optimization.stage=" + stage, "--pin", "zero_optimization.stage"}),
