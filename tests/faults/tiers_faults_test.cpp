@@ -179,8 +179,12 @@ TEST_F(TiersFaults, ADiskThatIsFullInMidStep) {
   SKIP_WITHOUT(disk, "an ext4 on a loop device");
   Program program(area_->train(2, "midstep", {"--steps", "100000", "--plan", plan_, "--nvme-path", disk->path()}));
   ASSERT_TRUE(program.wait_until([&] { return last_step(run("midstep")) >= 12; })) << program.wait().all();
+  // Held meanwhile: a step takes milliseconds and would have all of its blocks again before the room is taken.
+  const std::vector<pid_t> held = program.processes();
+  for (const pid_t process : held) ::kill(process, SIGSTOP);
   ASSERT_EQ(::truncate((store->path() + "/image").c_str(), kMiB / 2), 0);
   succeeds("dd if=/dev/zero bs=1M of=" + store->path() + "/other");
+  for (const pid_t process : held) ::kill(process, SIGCONT);
   const ProgramOutcome outcome = program.wait();
   EXPECT_TRUE(ended_with(outcome, 75));
   EXPECT_THAT(outcome.errors, HasSubstr(disk->path() + "/sluice-"));
