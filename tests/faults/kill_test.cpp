@@ -92,12 +92,12 @@ TEST_F(Kill, FiveTimesAtRandomAndContinued) {
 
 TEST_F(SlowKill, FiftyTimesAtRandomAndContinued) {
   landed_ = 0;
-  for (int round = 0; round < 10; ++round) {
+  int round = 0;
+  for (; landed_ < 50 && round < 30; ++round) {  // a kill may come when the run has just ended
     kill_and_continue("round-" + std::to_string(round), 5, std::random_device{}());
     if (HasFailure()) return;
   }
-  std::printf("%d of 50 met a living run\n", landed_);
-  EXPECT_GE(landed_, 40);
+  EXPECT_GE(landed_, 50) << "kills that met a living run in " << round << " rounds";
 }
 
 TEST_F(Kill, OneDeadRankEndsAllWithinSecondsAndTheRunGoesOn) {
